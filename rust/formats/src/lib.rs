@@ -1,0 +1,2 @@
+//! Pure readers of security logs: bytes in, typed rows out, with what was lost.
+#![forbid(unsafe_code)]

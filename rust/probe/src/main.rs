@@ -1,0 +1,2 @@
+//! Static on-target program: launches and measures children, runs system call workloads.
+fn main() {}

@@ -1,0 +1,1 @@
+"""Events: captures and readers' rows as typed Polars tables."""

@@ -1,0 +1,73 @@
+"""A dataset: a capture's manifest and its tables, wherever they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from excise.capture.journal import Calibration, Effect, Loss, Session
+from excise.capture.manifest import Manifest
+from excise.events.schema import AGGREGATES, EVENTS, METRIC_UNITS, RUNS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Everything that analysis needs of one capture, import or reference.
+
+    Attributes:
+        name: What the user called it: a path's last part or `reference:NAME`.
+        runs: Schema `RUNS`.
+        events: Schema `EVENTS`.
+        aggregates: Schema `AGGREGATES`.
+        op_ns_batches: Per-batch values of probe runs: `sequence`, `op_ns` (list of f64).
+    """
+
+    name: str
+    manifest: Manifest
+    runs: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RUNS))
+    events: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=EVENTS))
+    aggregates: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=AGGREGATES))
+    op_ns_batches: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(
+            schema={"sequence": pl.Int64, "op_ns": pl.List(pl.Float64)}
+        )
+    )
+    losses: Sequence[Loss] = ()
+    effects: Sequence[Effect] = ()
+    calibrations: Sequence[Calibration] = ()
+    sessions: Sequence[Session] = ()
+
+    @property
+    def configurations(self) -> list[str]:
+        """Return configuration names in the order they first appear."""
+        return _in_order(self.runs, self.aggregates, "configuration")
+
+    @property
+    def tasks(self) -> list[str]:
+        """Return task names in the order they first appear."""
+        return _in_order(self.runs, self.aggregates, "task")
+
+
+def _in_order(runs: pl.DataFrame, aggregates: pl.DataFrame, column: str) -> list[str]:
+    ordered = pl.concat([runs.sort("sequence").get_column(column), aggregates.get_column(column)])
+    return [str(value) for value in ordered.unique(maintain_order=True)]
+
+
+def tidy(dataset: Dataset) -> pl.DataFrame:
+    """Return runs as one row a value: campaign, configuration, task, run, metric, value, unit."""
+    metrics = [name for name in METRIC_UNITS if dataset.runs.get_column(name).null_count() < dataset.runs.height]
+    return (
+        dataset.runs.unpivot(
+            on=metrics,
+            index=["sequence", "configuration", "task", "block", "run", "phase", "start_ns"],
+            variable_name="metric",
+            value_name="value",
+        )
+        .with_columns(
+            campaign=pl.lit(dataset.manifest.title),
+            unit=pl.col("metric").replace_strict(METRIC_UNITS, default="1"),
+        )
+        .drop_nulls("value")
+    )
