@@ -6,8 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Noisy machines make single examples slow without a fault; speed has its own tests.
+settings.register_profile("excise", deadline=None)
+settings.load_profile("excise")
 
 
 def skip(reason: str) -> None:
