@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from excise.errors import UsageError
+
+_FILE_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+MAX_POINTS = 5000
+"""Rows of a chart; more make a page slow and a picture no clearer."""
+
 Emphasis = Literal["none", "good", "bad", "warn", "muted"]
+
+
+def file_safe(text: str) -> str:
+    """Return a name for a table or chart made from any text: letters, digits, dots, dashes."""
+    name = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._")
+    return name[:100].lower() or "unnamed"
+
+
+def _check_name(what: str, name: str) -> None:
+    if not _FILE_SAFE.fullmatch(name):
+        raise UsageError(
+            "its name must be letters, digits, dots and dashes", source=f"{what} {name!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +36,8 @@ class Cell:
 
     Attributes:
         text: What a person reads, rounded and with its unit where the column has none.
-        value: The unrounded value, for CSV and JSON; None where there is none.
+        value: The unrounded value in the column's `value_unit`, for CSV and JSON; None where the
+            text is all there is.
         emphasis: How it should stand out; never the only carrier of the meaning.
     """
 
@@ -26,17 +48,41 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a table: machine name, heading, unit and alignment."""
+    """One column of a table.
+
+    The left-aligned columns at the start of a table name its rows: they are repeated where a table
+    is too wide and has to be stacked.
+
+    Attributes:
+        name: Machine name, unique in the table.
+        heading: What a person reads above the column.
+        unit: Unit printed under or after the heading; empty where each cell prints its own.
+        align: `left` for words, `right` for numbers.
+        value_unit: Unit of the unrounded values where it is not `unit`, such as `ns` in a column
+            whose cells print "1.2 ms".
+        optional: Left out of plain text where the table is too wide, the last one first, with a
+            note that says so; every other format has it.
+    """
 
     name: str
     heading: str
     unit: str = ""
     align: Literal["left", "right"] = "right"
+    value_unit: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table; every row has one cell a column."""
+    """A table; every row has one cell a column.
+
+    Attributes:
+        name: File-name-safe name, unique in the report.
+        columns: The columns, from left to right.
+        rows: The rows, from top to bottom.
+        caption: What the table shows, in words.
+        notes: Sentences under the table.
+    """
 
     name: str
     columns: Sequence[Column]
@@ -44,10 +90,38 @@ class Table:
     caption: str = ""
     notes: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse a name that is no file name, no columns, and rows of another width."""
+        _check_name("table", self.name)
+        names = [column.name for column in self.columns]
+        if not names or len(set(names)) != len(names):
+            raise UsageError(
+                "a table needs columns, each with a name of its own", source=f"table {self.name}"
+            )
+        for number, row in enumerate(self.rows, start=1):
+            if len(row) != len(names):
+                raise UsageError(
+                    f"row {number} has {len(row)} cells for {len(names)} columns",
+                    source=f"table {self.name}",
+                )
+
+    @property
+    def key_count(self) -> int:
+        """Return how many leading columns name the rows; at least one."""
+        count = 0
+        for column in self.columns:
+            if column.align != "left":
+                break
+            count += 1
+        return min(max(count, 1), len(self.columns))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """A sentence or more of plain text; `kind` says how it stands out."""
+    """A sentence or more of plain text; `kind` says how it stands out.
+
+    Every renderer prints `result` first and `warning` second, before all sections.
+    """
 
     text: str
     kind: Literal["plain", "result", "warning", "command"] = "plain"
@@ -72,6 +146,16 @@ class Chart:
     rows: Sequence[Mapping[str, Any]]
     unit: str
     caption: str
+
+    def __post_init__(self) -> None:
+        """Refuse a name that is no file name, and more points than a page can draw."""
+        _check_name("chart", self.name)
+        if len(self.rows) > MAX_POINTS:
+            raise UsageError(
+                f"{len(self.rows)} rows are more than {MAX_POINTS}",
+                source=f"chart {self.name}",
+                hint="Reduce the rows before drawing.",
+            )
 
 
 Block = Table | Paragraph | Chart
@@ -100,3 +184,47 @@ class Report:
     sections: Sequence[Section]
     facts: Sequence[tuple[str, str]] = ()
     data: Mapping[str, Any] | None = None
+
+    def paragraphs(self, kind: str) -> list[str]:
+        """Return the text of every paragraph of one kind, in order."""
+        return [
+            block.text
+            for section in self.sections
+            for block in section.blocks
+            if isinstance(block, Paragraph) and block.kind == kind
+        ]
+
+    def body(self) -> list[Section]:
+        """Return the sections without results and warnings; sections left empty are not there."""
+        kept = (
+            Section(
+                heading=section.heading,
+                blocks=[
+                    block
+                    for block in section.blocks
+                    if not (isinstance(block, Paragraph) and block.kind in {"result", "warning"})
+                ],
+            )
+            for section in self.sections
+        )
+        return [section for section in kept if section.blocks]
+
+    def tables(self) -> list[Table]:
+        """Return every table, in order."""
+        return [block for s in self.sections for block in s.blocks if isinstance(block, Table)]
+
+    def charts(self) -> list[Chart]:
+        """Return every chart, in order."""
+        return [block for s in self.sections for block in s.blocks if isinstance(block, Chart)]
+
+    def table(self, name: str) -> Table:
+        """Return the table of that name.
+
+        Raises:
+            UsageError: There is none; the hint lists those there are.
+        """
+        for table in self.tables():
+            if table.name == name:
+                return table
+        names = ", ".join(table.name for table in self.tables()) or "none"
+        raise UsageError(f"the report has no table {name!r}", hint=f"Tables: {names}.")

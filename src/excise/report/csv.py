@@ -1,0 +1,68 @@
+"""A table as CSV (RFC 4180): unrounded values, units in the header."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from excise.report.model import Cell, Column, Report, Table
+
+
+def render_csv(report: Report, *, table: str | None = None) -> str:
+    """Return one table of the report as CSV.
+
+    Args:
+        report: The report.
+        table: Name of the table; the first one where None.
+
+    Raises:
+        UsageError: The report has no table, or none of that name.
+    """
+    if table is None:
+        tables = report.tables()
+        return render_csv_table(tables[0] if tables else report.table("any"))
+    return render_csv_table(report.table(table))
+
+
+def render_csv_tables(report: Report) -> dict[str, str]:
+    """Return every table of the report as CSV, by the table's name."""
+    return {table.name: render_csv_table(table) for table in report.tables()}
+
+
+def render_csv_table(table: Table) -> str:
+    """Return the table as RFC 4180 CSV with CRLF line ends.
+
+    The header has the machine names, with the unit in brackets unless the name ends in it. A cell
+    with a value gives the value, unrounded; one with text alone gives the text. NaN is empty.
+    Nothing is rewritten for spreadsheets: a task called `=1+1` stays `=1+1`, quoted.
+
+    Source: RFC 4180, section 2.
+    """
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\r\n", strict=True)
+    writer.writerow([header_of(column) for column in table.columns])
+    for row in table.rows:
+        writer.writerow([_field(cell) for cell in row])
+    return out.getvalue()
+
+
+def header_of(column: Column) -> str:
+    """Return the column's machine name with its unit: `median_ns`, or `ratio (1)`."""
+    unit = column.value_unit or column.unit
+    if not unit or column.name.endswith(f"_{unit}"):
+        return column.name
+    return f"{column.name} ({unit})"
+
+
+def _field(cell: Cell) -> str:
+    value = cell.value
+    if value is None:
+        return cell.text
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return "" if math.isnan(value) else repr(float(value))
+    return str(value)
