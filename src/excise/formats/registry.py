@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from excise.capture.journal import Aggregate, Event, Loss, Run
+from excise.capture.manifest import Fact
 from excise.clock import Clock
 from excise.errors import FormatError, UsageError
+
+HEAD_BYTES: Final = 65_536
+DEFAULT_CONFIGURATION: Final = "imported"
+MAX_UNPACKED_BYTES: Final = 1 << 30
+
+_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +29,9 @@ class Reading:
         events: Child events; `sequence` refers to a run of this reading.
         aggregates: Rows that the source had already summarised.
         losses: What was not used, and why. Nothing is dropped without a row here.
-        clock: Clock of the values, as far as the format tells.
+        clock: Clock of the runs' values, as far as the format tells.
+        clocks: Further clocks, of the events of single layers.
+        facts: What the input says about the machine it was made on.
         notes: What a reader of the report should know (a rule chosen, an ambiguity).
     """
 
@@ -30,6 +41,8 @@ class Reading:
     aggregates: Sequence[Aggregate] = ()
     losses: Sequence[Loss] = ()
     clock: Clock = field(default_factory=lambda: Clock(name="unknown"))
+    clocks: Sequence[Clock] = ()
+    facts: Sequence[Fact] = ()
     notes: Sequence[str] = ()
 
 
@@ -39,13 +52,13 @@ class Options:
 
     Attributes:
         source: Name for error texts and losses (a path, or `-`).
-        configuration: Configuration name for formats that have none.
-        task: Task name for formats that have none.
+        configuration: Configuration name; None leaves it to the bytes, where they tell it.
+        task: Task name; "" leaves it to the bytes, where they tell it.
         clock_hz: Frequency of a cycle counter, in Hz, for tables in cycles.
     """
 
     source: str = "-"
-    configuration: str = "imported"
+    configuration: str | None = None
     task: str = ""
     clock_hz: float | None = None
 
@@ -65,9 +78,6 @@ class Format:
     title: str
     detect: Callable[[bytes], float]
     read: Callable[[bytes, Options], Reading]
-
-
-HEAD_BYTES = 65_536
 
 
 def formats() -> tuple[Format, ...]:
@@ -90,32 +100,70 @@ def by_name(name: str) -> Format:
     raise UsageError(f"no format is called {name!r}", hint=f"Known formats: {names}")
 
 
+def unpack(data: bytes, *, source: str = "-") -> bytes:
+    """Return the bytes, decompressed if they are gzip.
+
+    Raises:
+        FormatError: If the gzip stream is damaged, cut, or larger than 1 GiB when unpacked.
+    """
+    if not data.startswith(_GZIP_MAGIC):
+        return data
+    parts: list[bytes] = []
+    size, rest = 0, data
+    while rest.startswith(_GZIP_MAGIC):
+        stream = zlib.decompressobj(wbits=31)
+        try:
+            part = stream.decompress(rest, MAX_UNPACKED_BYTES - size + 1)
+        except zlib.error as error:
+            raise FormatError(f"damaged gzip data ({error})", source=source, offset=0) from error
+        size += len(part)
+        if size > MAX_UNPACKED_BYTES:
+            raise FormatError("more than 1 GiB of unpacked data", source=source, offset=0)
+        if not stream.eof:
+            raise FormatError("the gzip data is cut short", source=source, offset=len(data))
+        parts.append(part)
+        rest = stream.unused_data
+    return b"".join(parts)
+
+
+def claims(data: bytes) -> list[tuple[float, Format]]:
+    """Return the formats that claim these (unpacked) bytes, the surest first."""
+    head = data[:HEAD_BYTES]
+    found = [(known.detect(head), known) for known in formats()]
+    return sorted((pair for pair in found if pair[0] > 0.0), key=lambda pair: -pair[0])
+
+
 def detect(data: bytes, *, source: str = "-") -> Format:
     """Return the format that claims these bytes most surely.
 
     Raises:
-        FormatError: If the input is empty or no format claims it.
+        FormatError: If the input is empty, no format claims it, or two claim it alike.
     """
+    data = unpack(data, source=source)
     if not data.strip():
         raise FormatError("the input is empty", source=source)
-    head = data[:HEAD_BYTES]
-    ranked = sorted(((known.detect(head), known.name, known) for known in formats()), reverse=True)
-    confidence, _, best = ranked[0]
-    if confidence <= 0.0:
+    ranked = claims(data)
+    if not ranked:
         raise FormatError(
             "no known format fits this input",
             source=source,
             hint="Give --format NAME; `excise import --list` shows the names",
         )
-    return best
+    best = [known.name for confidence, known in ranked if confidence == ranked[0][0]]
+    if len(best) > 1:
+        raise FormatError(
+            f"the input fits {' and '.join(best)} alike", source=source, hint="Give --format NAME"
+        )
+    return ranked[0][1]
 
 
 def read(data: bytes, *, options: Options, format_name: str | None = None) -> Reading:
-    """Return what the bytes hold, in the given or the detected format.
+    """Return what the bytes hold, in the given or the detected format; gzip is unpacked first.
 
     Raises:
         FormatError: If the bytes are not of that format; it names line and reason.
         UsageError: If `format_name` is unknown.
     """
+    data = unpack(data, source=options.source)
     chosen = by_name(format_name) if format_name else detect(data, source=options.source)
     return chosen.read(data, options)
