@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ("software_tpm",)
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Noisy machines make single examples slow without a fault; speed has its own tests.
