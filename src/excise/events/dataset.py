@@ -41,23 +41,28 @@ class Dataset:
 
     @property
     def configurations(self) -> list[str]:
-        """Return configuration names in the order they first appear."""
+        """Return configuration names in the order they first ran."""
         return _in_order(self.runs, self.aggregates, "configuration")
 
     @property
     def tasks(self) -> list[str]:
-        """Return task names in the order they first appear."""
+        """Return task names in the order they first ran."""
         return _in_order(self.runs, self.aggregates, "task")
 
 
 def _in_order(runs: pl.DataFrame, aggregates: pl.DataFrame, column: str) -> list[str]:
-    ordered = pl.concat([runs.sort("sequence").get_column(column), aggregates.get_column(column)])
-    return [str(value) for value in ordered.unique(maintain_order=True)]
+    measured = runs.select(pl.col(column).unique(maintain_order=True).cast(pl.String)).to_series()
+    ordered = pl.concat([measured, aggregates.get_column(column)])
+    return ordered.unique(maintain_order=True).to_list()
 
 
 def tidy(dataset: Dataset) -> pl.DataFrame:
     """Return runs as one row a value: campaign, configuration, task, run, metric, value, unit."""
-    metrics = [name for name in METRIC_UNITS if dataset.runs.get_column(name).null_count() < dataset.runs.height]
+    metrics = [
+        name
+        for name in METRIC_UNITS
+        if dataset.runs.get_column(name).null_count() < dataset.runs.height
+    ]
     return (
         dataset.runs.unpivot(
             on=metrics,

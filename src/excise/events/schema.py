@@ -1,7 +1,8 @@
 """Column names, types and null rules of the tables that all analysis starts from.
 
 Runs are kept wide (one row a run, one column a metric): a million runs with nine metrics are one
-million rows, where the tidy form would be nine million. `tidy` gives the long form.
+million rows, where the tidy form would be nine million. `tidy` gives the long form. Names repeat
+in every row and are categories.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from typing import Final
 
 import polars as pl
 
+Schema = dict[str, pl.DataType | type[pl.DataType]]
+
 # One row a run. Null: the metric was not measured, or the kernel does not give it.
-RUNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+RUNS: Final[Schema] = {
     "sequence": pl.Int64,
     "block": pl.Int64,
-    "task": pl.String,
-    "configuration": pl.String,
+    "task": pl.Categorical,
+    "configuration": pl.Categorical,
     "run": pl.Int64,
-    "phase": pl.String,
+    "phase": pl.Categorical,
     "start_ns": pl.Int64,
     "wall_ns": pl.Int64,
     "user_ns": pl.Int64,
@@ -39,19 +42,19 @@ RUNS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 
 # One row a child event of a run.
-EVENTS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+EVENTS: Final[Schema] = {
     "sequence": pl.Int64,
-    "layer": pl.String,
-    "event": pl.String,
-    "parent": pl.String,  # `layer|event`, null: child of the run
-    "labels": pl.String,  # `name=value,...`, sorted; "" for none
+    "layer": pl.Categorical,
+    "event": pl.Categorical,
+    "parent": pl.Categorical,  # `layer|event`, null: child of the run
+    "labels": pl.Categorical,  # `name=value,...`, sorted; "" for none
     "start_ns": pl.Int64,
     "value": pl.Float64,
-    "unit": pl.String,
+    "unit": pl.Categorical,
 }
 
 # One row of a table that its source had already summarised.
-AGGREGATES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+AGGREGATES: Final[Schema] = {
     "task": pl.String,
     "configuration": pl.String,
     "layer": pl.String,

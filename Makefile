@@ -1,0 +1,58 @@
+# Two commands do all the set-up on a fresh Debian machine: `make demo` and `make test`.
+VENV := .venv
+PY := $(VENV)/bin/python
+PROBE := src/excise/_bin/excise-probe
+RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
+BLOCKS ?= 40
+
+.PHONY: demo test test-lab lint docs build bench clean help
+
+help:
+	@sed -n 's/^## //p' Makefile
+
+## make demo      set up all, measure Landlock, seccomp and FIPS self-tests here, write report.html
+demo: build
+	rm -rf demo.excise
+	$(VENV)/bin/excise run examples/syscalls.toml -o demo.excise --blocks $(BLOCKS) --seal
+	$(VENV)/bin/excise report demo.excise -o report.html --beside reference:lsmpmon-2008
+
+## make build     the Python environment, the native module, the static probe
+build: $(VENV)/.built
+
+$(VENV)/.built: $(RUST) pyproject.toml
+	tools/setup.sh build
+	tools/build-probe.sh
+	$(VENV)/bin/maturin develop --release --quiet
+	touch $@
+
+## make lint      formatting, lints, types, import directions, duplicate checks of both languages
+lint: build
+	tools/setup.sh test
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	cargo fmt --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+## make docs      the documentation, warnings as errors
+docs: build
+	tools/setup.sh docs
+	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+## make test      everything but the long tests: lints, docs, Rust and Python tests
+test: lint docs
+	cargo test --workspace --quiet
+	$(PY) -m pytest -m "not lab" -n 2 --dist loadfile
+
+## make test-lab  the long tests: kills, a fresh Debian root, fuzzing, guests
+test-lab: build
+	tools/setup.sh lab
+	$(PY) -m pytest -m lab -v
+
+## make bench     figures against peers (benchmarks/RESULTS.md says on which machine)
+bench: build
+	$(PY) -m benchmarks
+
+clean:
+	rm -rf target $(VENV) docs/_build src/excise/_bin src/excise/*.so report.html demo.excise

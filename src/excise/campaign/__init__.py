@@ -1,0 +1,1 @@
+"""Campaigns: what to run, in which order, on which target; resumable at any moment."""

@@ -1,0 +1,125 @@
+"""Did the configuration take effect? Asked before anything is measured, and on every resume."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from excise.campaign.spec import Configuration, TookEffect
+from excise.capture.journal import Effect
+from excise.collect.launcher import Exec, ExecResult
+from excise.collect.probe import ask_probe
+from excise.errors import ExciseError
+
+Execute = Callable[[Exec], ExecResult]
+_TIMEOUT_NS = 60_000_000_000
+
+
+def check_effects(
+    configuration: Configuration, *, execute: Execute, prefix: list[str], work_directory: str
+) -> list[Effect]:
+    """Return the answer of every check of a configuration.
+
+    Args:
+        configuration: What must be in effect.
+        execute: Runs an unmeasured command.
+        prefix: Words that put a command under the configuration.
+        work_directory: Folder that a Landlock ruleset allows.
+    """
+    effects = []
+    if configuration.probe:
+        effects.append(_probe_effect(configuration, work_directory))
+    for check in configuration.took_effect:
+        try:
+            how, expected, got, passed = _look(check, configuration, execute, prefix)
+        except ExciseError as error:
+            how, expected, got, passed = _how(check), _wanted(check), str(error), False
+        effects.append(_effect(configuration.name, how, expected, got, passed=passed))
+    return effects
+
+
+def _probe_effect(configuration: Configuration, work_directory: str) -> Effect:
+    """Ask the probe to put the mechanisms on itself and to prove that they hold."""
+    words = ["run", "--workload", "null", "--operations", "100000", "--batches", "1"]
+    expected = " ".join(configuration.probe)
+    try:
+        answer = ask_probe(*words, "--directory", work_directory, *configuration.probe)
+    except ExciseError as error:
+        return _effect(configuration.name, "probe", expected, str(error), passed=False)
+    mechanism = answer.get("mechanism", {})
+    got = ", ".join(f"{name}={value}" for name, value in mechanism.items())
+    return _effect(configuration.name, "probe", expected, got, passed=bool(mechanism))
+
+
+def _look(
+    check: TookEffect, configuration: Configuration, execute: Execute, prefix: list[str]
+) -> tuple[str, str, str, bool]:
+    if check.file is not None:
+        try:
+            got = Path(check.file).read_text(errors="replace")
+        except OSError as error:
+            return _how(check), _wanted(check), f"cannot be read ({error.strerror})", False
+        return _how(check), _wanted(check), _short(got), _matches(check, got)
+    words = check.command or ["env", "-0"]
+    result = execute(
+        Exec(
+            argv=[*prefix, *words],
+            environment=configuration.environment,
+            unset=configuration.unset,
+            timeout_ns=_TIMEOUT_NS,
+            expect=[check.exit_code],
+        )
+    )
+    if not result.ok:
+        reason = result.error or f"exit code {result.exit_code}: {result.stderr.strip()}"
+        return _how(check), _wanted(check), _short(reason), False
+    if check.environment is None:
+        return _how(check), _wanted(check), _short(result.stdout), _matches(check, result.stdout)
+    variables = dict(each.partition("=")[::2] for each in result.stdout.split("\0") if each)
+    value = variables.get(check.environment)
+    if value is None:
+        return _how(check), _wanted(check), "not set", False
+    return _how(check), _wanted(check), _short(value), _matches(check, value)
+
+
+def _matches(check: TookEffect, got: str) -> bool:
+    if check.equals is not None:
+        return got.strip() == check.equals.strip()
+    if check.contains is not None:
+        return check.contains in got
+    if check.matches is not None:
+        return re.search(check.matches, got, re.M) is not None
+    return True
+
+
+def _how(check: TookEffect) -> str:
+    if check.file is not None:
+        return f"file {check.file}"
+    if check.environment is not None:
+        return f"environment {check.environment}"
+    return "command " + " ".join(check.command or [])
+
+
+def _wanted(check: TookEffect) -> str:
+    for word, value in (
+        ("equals", check.equals),
+        ("contains", check.contains),
+        ("matches", check.matches),
+    ):
+        if value is not None:
+            return f"{word} {value!r}"
+    return f"exit code {check.exit_code}" if check.command else "set"
+
+
+def _effect(configuration: str, how: str, expected: str, got: str, *, passed: bool) -> Effect:
+    outcome: Literal["PASSED", "FAILED"] = "PASSED" if passed else "FAILED"
+    return Effect(
+        configuration=configuration, check=how, expected=expected, got=got, outcome=outcome
+    )
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 200 else text[:199] + "…"

@@ -1,0 +1,369 @@
+"""Running a campaign into a capture: start, go on after anything, and always leave it readable."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from excise import __version__
+from excise.campaign.effect import check_effects
+from excise.campaign.schedule import environment_padding, schedule
+from excise.campaign.spec import Campaign, Configuration, Task, from_plain
+from excise.capture.journal import Calibration, Effect, Run, RunHead, Session
+from excise.capture.manifest import Manifest
+from excise.capture.store import MANIFEST, RAW, Capture, journal_chunks, new_id, now
+from excise.clock import Clock, monotonic_clock, rusage_clock
+from excise.collect.host import boot_id, host_facts, program_facts
+from excise.collect.launcher import Exec, Launch, Launcher
+from excise.collect.probe import ask_probe, probe_path
+from excise.errors import CaptureError, EffectError, HostError
+from excise.units import parse_duration
+
+PADDING = "EXCISE_PADDING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a campaign stands after a run.
+
+    Attributes:
+        done: Runs complete, including those of earlier sessions.
+        total: Runs of the whole campaign.
+        failed: Runs of this session that were not ok.
+        run: The run that just ended.
+    """
+
+    done: int
+    total: int
+    failed: int
+    run: Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How a session ended.
+
+    Attributes:
+        done: Runs complete in the capture.
+        total: Runs of the whole campaign.
+        failed: Runs of this session that were not ok.
+        interrupted: Whether the user stopped it before the end.
+    """
+
+    path: Path
+    done: int
+    total: int
+    failed: int
+    interrupted: bool
+
+
+def run_campaign(
+    campaign: Campaign, path: Path, *, on_progress: Callable[[Progress], None] | None = None
+) -> Finished:
+    """Run a campaign into a new capture, or go on with the one at `path`.
+
+    Args:
+        campaign: What to run.
+        path: Capture folder; when it exists it must hold the same campaign, and is resumed.
+        on_progress: Called after every run.
+
+    Raises:
+        CaptureError: If `path` holds another campaign, is sealed, or cannot be written.
+        EffectError: If a configuration did not take effect; nothing was measured since.
+        HostError: If a program is missing or the kernel lacks a mechanism.
+    """
+    _require_programs(campaign)
+    with _opened(campaign, path) as (capture, done):
+        return _Session(campaign, capture, done, on_progress).execute()
+
+
+def _require_programs(campaign: Campaign) -> None:
+    """Raise HostError naming every program that is not there, before anything is written."""
+    probe_path()
+    words = [task.command[0] for task in campaign.tasks if task.command]
+    words += [each.prefix[0] for each in campaign.configurations if each.prefix]
+    missing = [word for word in dict.fromkeys(words) if shutil.which(word) is None]
+    if missing:
+        raise HostError(
+            f"not found or not executable: {', '.join(missing)}",
+            hint="Install it, or give its full path",
+        )
+
+
+@contextmanager
+def _opened(campaign: Campaign, path: Path) -> Iterator[tuple[Capture, int]]:
+    """Give the capture, new or resumed, and how many runs it already has."""
+    if not (path / MANIFEST).exists():
+        with Capture.create(path, _manifest(campaign), sync=campaign.sync) as capture:
+            yield capture, 0
+        return
+    with Capture.open(path, sync=campaign.sync) as capture:
+        kept = capture.manifest.campaign
+        if not kept:
+            raise CaptureError("holds imported data, not a campaign", source=str(path))
+        before = from_plain(kept, source=str(path / MANIFEST))
+        if msgspec.structs.replace(before, sync=campaign.sync) != campaign:
+            raise CaptureError(
+                "holds another campaign",
+                source=str(path),
+                hint="Give another path with -o, or the same campaign to resume it",
+            )
+        yield capture, completed_runs(path)
+
+
+def completed_runs(path: Path) -> int:
+    """Return how many runs a capture's journal holds; they are always the first ones in order.
+
+    Raises:
+        CaptureError: If a run is missing in between: then the journal was edited.
+    """
+    count, last = 0, -1
+    for _, chunk in journal_chunks(path):
+        starts = chunk.count(b'{"kind":"run",') - (0 if chunk.endswith(b"\n") else 1)
+        if starts <= 0:
+            continue
+        count += starts
+        whole = chunk[: chunk.rfind(b"\n")]
+        line = whole[whole.rfind(b'{"kind":"run",') :].partition(b"\n")[0]
+        last = msgspec.json.decode(line, type=Run).sequence
+    if last + 1 != count:
+        raise CaptureError(
+            f"its journal holds {count} runs but the last one has number {last}",
+            source=str(path),
+            hint="The journal was changed by hand; start a new capture",
+        )
+    return count
+
+
+def _manifest(campaign: Campaign) -> Manifest:
+    programs = [task.command for task in campaign.tasks if task.command]
+    programs += [each.prefix for each in campaign.configurations if each.prefix]
+    probe = ask_probe("info")
+    clocks = [monotonic_clock(), rusage_clock()]
+    clocks += [
+        Clock(name=name, resolution_ns=value) for name, value in probe.get("clocks", {}).items()
+    ]
+    return Manifest(
+        id=new_id(),
+        created=now(),
+        title=campaign.title,
+        origin="measured",
+        excise_version=__version__,
+        baseline=campaign.baseline_name,
+        twin=campaign.twin_name,
+        paired=True,
+        seed=campaign.seed,
+        campaign=msgspec.to_builtins(campaign),
+        host_facts=[*host_facts(), *program_facts(programs)],
+        clocks=clocks,
+    )
+
+
+class _Session:
+    """One span of work on a capture."""
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        capture: Capture,
+        done: int,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.campaign = campaign
+        self.capture = capture
+        self.done = done
+        self.failed = 0
+        self.on_progress = on_progress
+        self.operations: dict[str, int] = {}
+        self.work_directory = ""
+
+    def execute(self) -> Finished:
+        """Check effects, calibrate, run what is left, and say how it ended."""
+        if self.done >= self.campaign.runs:
+            return self._finished(interrupted=False)
+        self._mark("resumed" if self.done else "started")
+        with self._work_directory() as folder, self._launcher() as launcher:
+            self.work_directory = folder
+            self._require_effects(launcher)
+            self._calibrate()
+            try:
+                for run in launcher.run(self._launches()):
+                    self._count(run)
+            except KeyboardInterrupt:
+                return self._interrupted(launcher)
+        self._mark("finished")
+        return self._finished(interrupted=False)
+
+    def _interrupted(self, launcher: Launcher) -> Finished:
+        last = None
+        for run in launcher.stop():
+            self._count(run)
+            last = run
+        # An interrupt may have struck between a line's writing and its counting.
+        self.done = completed_runs(self.capture.path)
+        if last is not None:
+            self._tear_down(last.configuration)
+        self._mark("interrupted")
+        return self._finished(interrupted=True)
+
+    def _tear_down(self, arm: str) -> None:
+        configuration = self.campaign.configuration_of(arm)
+        if configuration.teardown:
+            with self._launcher() as launcher:
+                for step in self._steps(configuration, configuration.teardown):
+                    launcher.execute(step)
+
+    def _count(self, run: Run) -> None:
+        self.done += 1
+        self.failed += not run.ok
+        if self.on_progress is not None:
+            self.on_progress(
+                Progress(done=self.done, total=self.campaign.runs, failed=self.failed, run=run)
+            )
+
+    def _finished(self, *, interrupted: bool) -> Finished:
+        return Finished(
+            path=self.capture.path,
+            done=self.done,
+            total=self.campaign.runs,
+            failed=self.failed,
+            interrupted=interrupted,
+        )
+
+    def _mark(self, state: str) -> None:
+        self.capture.append(
+            msgspec.convert(
+                {
+                    "kind": "session",
+                    "state": state,
+                    "at": now(),
+                    "runs_done": self.done,
+                    "excise_version": __version__,
+                    "boot_id": boot_id(),
+                },
+                type=Session,
+            )
+        )
+
+    @contextmanager
+    def _work_directory(self) -> Iterator[str]:
+        if self.campaign.work_directory is not None:
+            yield str(Path(self.campaign.work_directory).resolve())
+            return
+        with tempfile.TemporaryDirectory(prefix="excise-work-") as folder:
+            yield folder
+
+    def _launcher(self) -> Launcher:
+        return Launcher(
+            journal_fd=self.capture.journal_fd, sync=self.campaign.sync, environment=os.environ
+        )
+
+    def _require_effects(self, launcher: Launcher) -> None:
+        effects: list[Effect] = []
+        for configuration in self.campaign.configurations:
+            for step in self._steps(configuration, configuration.setup):
+                launcher.execute(step)
+            effects += check_effects(
+                configuration,
+                execute=launcher.execute,
+                prefix=self._prefix(configuration),
+                work_directory=self.work_directory,
+            )
+            for step in self._steps(configuration, configuration.teardown):
+                launcher.execute(step)
+        self.capture.extend(list(effects))
+        if failed := [effect for effect in effects if effect.outcome == "FAILED"]:
+            lines = [
+                f"{each.configuration}: {each.check}: expected {each.expected}, got {each.got}"
+                for each in failed
+            ]
+            raise EffectError(
+                "a configuration did not take effect: " + "; ".join(lines),
+                hint="Nothing was measured. `excise doctor` says what this host can do",
+            )
+
+    def _calibrate(self) -> None:
+        """Find each workload's operations per batch once, for all configurations alike."""
+        known = _calibrations(self.capture.path)
+        for task in self.campaign.tasks:
+            if task.workload is None:
+                continue
+            operations = task.operations or known.get(task.name)
+            if operations is None:
+                words = ["--workload", task.workload, "--directory", self.work_directory]
+                operations = int(ask_probe("run", *words, "--calibrate")["operations"])
+                self.capture.append(Calibration(task=task.name, operations=operations))
+            self.operations[task.name] = operations
+
+    def _launches(self) -> Iterator[Launch]:
+        for head in schedule(self.campaign, start=self.done):
+            yield self._launch(head)
+
+    def _launch(self, head: RunHead) -> Launch:
+        task = self.campaign.task(head.task)
+        configuration = self.campaign.configuration_of(head.configuration)
+        environment = dict(configuration.environment)
+        if self.campaign.randomise_environment:
+            environment[PADDING] = environment_padding(head.sequence, seed=self.campaign.seed)
+        return Launch(
+            head=head,
+            argv=self._argv(task, configuration),
+            environment=environment,
+            unset=configuration.unset,
+            directory=task.directory,
+            timeout_ns=parse_duration(task.timeout),
+            expect=task.expect,
+            stdout=self._stdout(task, head),
+            counters=task.counters,
+            before=list(self._steps(configuration, configuration.setup)),
+            after=list(self._steps(configuration, configuration.teardown)),
+        )
+
+    def _stdout(self, task: Task, head: RunHead) -> str:
+        if task.workload is not None:
+            return "probe"
+        if task.events is None:
+            return "discard"
+        return str((self.capture.path / RAW / f"{head.sequence}.stdout").resolve())
+
+    def _prefix(self, configuration: Configuration) -> list[str]:
+        words = list(configuration.prefix)
+        if configuration.probe:
+            words += [probe_path(), "exec", "--directory", self.work_directory]
+            words += [*configuration.probe, "--"]
+        return words
+
+    def _argv(self, task: Task, configuration: Configuration) -> list[str]:
+        if task.command is not None:
+            return [*self._prefix(configuration), *task.command]
+        words = [*configuration.prefix, probe_path(), "run", "--workload", str(task.workload)]
+        words += ["--operations", str(self.operations[task.name]), "--batches", str(task.batches)]
+        return [*words, "--directory", self.work_directory, *configuration.probe]
+
+    def _steps(self, configuration: Configuration, commands: list[list[str]]) -> Iterator[Exec]:
+        for words in commands:
+            yield Exec(
+                argv=words,
+                environment=configuration.environment,
+                unset=configuration.unset,
+                timeout_ns=600_000_000_000,
+            )
+
+
+def _calibrations(path: Path) -> dict[str, int]:
+    """Return the operations per batch that earlier sessions of this capture found."""
+    found = {}
+    for _, chunk in journal_chunks(path):
+        if b'{"kind":"calibration"' in chunk:
+            for line in chunk.splitlines():
+                if line.startswith(b'{"kind":"calibration"') and line.endswith(b"}"):
+                    record = msgspec.json.decode(line, type=Calibration)
+                    found[record.task] = record.operations
+    return found

@@ -1,0 +1,309 @@
+"""The campaign as a user writes it (TOML or command line), checked and fully spelt out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from excise.errors import SpecError, UsageError
+from excise.units import parse_duration, parse_percentage
+
+TWIN_SUFFIX: Final = " (A/A)"
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
+
+
+class TookEffect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to see that a configuration took effect. Exactly one way of looking is given.
+
+    Attributes:
+        command: Run under the configuration; its standard output is looked at.
+        file: A file whose content is looked at.
+        environment: A variable that a child started under the configuration must have.
+        contains: Text that must occur; or
+        equals: the whole text, without surrounding white space; or
+        matches: a regular expression that must match somewhere.
+        exit_code: For `command`: the exit code it must have.
+    """
+
+    command: list[str] | None = None
+    file: str | None = None
+    environment: str | None = None
+    contains: str | None = None
+    equals: str | None = None
+    matches: str | None = None
+    exit_code: int = 0
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A state of the mechanism: what differs between arms, and nothing else.
+
+    Attributes:
+        prefix: Words put before every command.
+        environment: Variables added to the child's environment.
+        unset: Variables removed from it.
+        probe: Mechanisms the probe puts on the child: `--landlock`, `--seccomp N`,
+            `--no-new-privs`.
+        setup: Commands run, unmeasured, before each run of this configuration.
+        teardown: Commands run, unmeasured, after each run of this configuration.
+    """
+
+    name: Name
+    prefix: list[str] = []
+    environment: dict[str, str] = {}
+    unset: list[str] = []
+    probe: list[str] = []
+    setup: list[list[str]] = []
+    teardown: list[list[str]] = []
+    took_effect: list[TookEffect] = []
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is run under every configuration: a command, or a workload of the probe.
+
+    Attributes:
+        command: Words of a command.
+        workload: Name of a probe workload, such as `open_close`.
+        batches: Batches of operations in one run of a workload.
+        operations: Operations in a batch; calibrated once for all configurations when None.
+        directory: Working directory of a command.
+        timeout: Longest a run may take, such as `30s`.
+        expect: Exit codes that count as success.
+        counters: Whether to ask the kernel for instructions and cycles.
+        events: Format of the child's standard output to keep and read events from, or None.
+    """
+
+    name: Name
+    command: list[str] | None = None
+    workload: str | None = None
+    batches: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 11
+    operations: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    directory: str | None = None
+    timeout: str = "60s"
+    expect: list[int] = msgspec.field(default_factory=lambda: [0])
+    counters: bool = True
+    events: str | None = None
+
+
+class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole campaign.
+
+    Attributes:
+        baseline: Configuration the others are compared with; the first one by default.
+        blocks: Measured blocks; each holds every task under every configuration once.
+        warmup: Blocks run after the first runs and before the measured ones, not counted.
+        seed: Seed of the order; the same seed gives the same order.
+        margin: Difference that would not matter, such as `1%`.
+        randomise_environment: Whether each child gets a padding variable of random length, so
+            that the place of its stack does not favour one arm (Mytkowicz et al., ASPLOS 2009).
+        sync: Whether each line is synced to disk before the next run.
+        work_directory: Where workloads make their files; a temporary folder when None.
+    """
+
+    title: str = "campaign"
+    configurations: Annotated[list[Configuration], msgspec.Meta(min_length=1)]
+    tasks: Annotated[list[Task], msgspec.Meta(min_length=1)]
+    baseline: str | None = None
+    blocks: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 30
+    warmup: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    seed: int = 1
+    margin: str = "1%"
+    randomise_environment: bool = True
+    sync: bool = True
+    work_directory: str | None = None
+
+    @property
+    def baseline_name(self) -> str:
+        """Return the name of the baseline configuration."""
+        return self.baseline or self.configurations[0].name
+
+    @property
+    def twin_name(self) -> str:
+        """Return the name of the A/A arm: the baseline a second time."""
+        return self.baseline_name + TWIN_SUFFIX
+
+    @property
+    def arms(self) -> list[str]:
+        """Return the names of all arms, the A/A arm next to the baseline."""
+        names = [configuration.name for configuration in self.configurations]
+        names.insert(names.index(self.baseline_name) + 1, self.twin_name)
+        return names
+
+    @property
+    def runs(self) -> int:
+        """Return how many runs the whole campaign has."""
+        return (1 + self.warmup + self.blocks) * len(self.arms) * len(self.tasks)
+
+    def configuration_of(self, arm: str) -> Configuration:
+        """Return the configuration an arm runs under."""
+        name = self.baseline_name if arm == self.twin_name else arm
+        return next(each for each in self.configurations if each.name == name)
+
+    def task(self, name: str) -> Task:
+        """Return the task of that name."""
+        return next(each for each in self.tasks if each.name == name)
+
+
+def read_campaign(path: Path) -> Campaign:
+    """Return the campaign of a TOML file.
+
+    Raises:
+        SpecError: If it is not TOML, or a key is unknown, missing or of the wrong type; the error
+            names the key and what was expected.
+    """
+    source = str(path)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise SpecError(f"cannot be read ({error.strerror})", source=source) from error
+    return parse_campaign(text, source=source, default_title=path.stem)
+
+
+def parse_campaign(text: bytes, *, source: str, default_title: str = "campaign") -> Campaign:
+    """Return the campaign written in TOML text; see `read_campaign`."""
+    try:
+        campaign = msgspec.toml.decode(text, type=Campaign)
+    except msgspec.ValidationError as error:
+        key, reason = _split_path(str(error))
+        raise SpecError(reason, source=source, key=key, hint=_hint(reason)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"is not TOML: {error}", source=source) from error
+    if campaign.title == "campaign":
+        campaign = msgspec.structs.replace(campaign, title=default_title)
+    return checked(campaign, source=source)
+
+
+def from_plain(plain: dict[str, Any], *, source: str) -> Campaign:
+    """Return the campaign that a manifest keeps."""
+    try:
+        return checked(msgspec.convert(plain, type=Campaign), source=source)
+    except msgspec.ValidationError as error:
+        key, reason = _split_path(str(error))
+        raise SpecError(reason, source=source, key=key) from error
+
+
+def ad_hoc(configurations: list[str], command: list[str], **options: Any) -> Campaign:
+    """Return a campaign of one command under configurations given as `NAME: PREFIX WORDS`.
+
+    Words of the form `--landlock`, `--no-new-privs` and `--seccomp N` at the start of the prefix
+    are mechanisms of the probe; all other words are put before the command.
+
+    Raises:
+        SpecError: If a configuration has no name, or there is no command.
+    """
+    if not command:
+        raise SpecError("no command was given", hint="Write it after `--`: excise run -- true")
+    parsed = [_ad_hoc_configuration(text) for text in configurations or ["plain"]]
+    task = Task(name=Path(command[0]).name, command=command, **options.pop("task", {}))
+    title = options.pop("title", shlex.join(command))[:80]
+    return checked(
+        Campaign(title=title, configurations=parsed, tasks=[task], **options), source="command line"
+    )
+
+
+def _ad_hoc_configuration(text: str) -> Configuration:
+    name, _, rest = text.partition(":")
+    if not name.strip():
+        raise SpecError(
+            f"configuration {text!r} has no name", hint="Write 'NAME: PREFIX', or just 'NAME'"
+        )
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        raise SpecError(f"configuration {name!r}: {error}", hint="Check the quotes") from error
+    probe: list[str] = []
+    while words and words[0] in ("--landlock", "--no-new-privs", "--seccomp"):
+        take = 2 if words[0] == "--seccomp" else 1
+        probe, words = probe + words[:take], words[take:]
+    return Configuration(name=name.strip(), prefix=words, probe=probe)
+
+
+def checked(campaign: Campaign, *, source: str) -> Campaign:
+    """Return the campaign after the checks that types cannot express.
+
+    Raises:
+        SpecError: Naming the key.
+    """
+    names = [each.name for each in campaign.configurations]
+    _unique(names, "configurations", source)
+    _unique([each.name for each in campaign.tasks], "tasks", source)
+    if campaign.baseline_name not in names:
+        raise SpecError(
+            f"no configuration is called {campaign.baseline!r}",
+            source=source,
+            key="baseline",
+            hint=f"Configurations: {', '.join(names)}",
+        )
+    if campaign.twin_name in names:
+        raise SpecError(
+            f"{campaign.twin_name!r} is the name of the A/A arm",
+            source=source,
+            key="configurations",
+        )
+    _parsed(parse_percentage, campaign.margin, source, "margin")
+    for index, configuration in enumerate(campaign.configurations):
+        for check in configuration.took_effect:
+            _check_effect(check, source, f"configurations[{index}].took_effect")
+    for index, task in enumerate(campaign.tasks):
+        _check_task(task, source, f"tasks[{index}]")
+    return campaign
+
+
+def _unique(names: list[str], key: str, source: str) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise SpecError(
+                f"the name {name!r} is given twice", source=source, key=f"{key}[{index}].name"
+            )
+
+
+def _check_effect(check: TookEffect, source: str, key: str) -> None:
+    if sum(each is not None for each in (check.command, check.file, check.environment)) != 1:
+        raise SpecError("give exactly one of command, file, environment", source=source, key=key)
+    if sum(each is not None for each in (check.contains, check.equals, check.matches)) > 1:
+        raise SpecError("give at most one of contains, equals, matches", source=source, key=key)
+    if check.file is not None and check.contains is check.equals is check.matches is None:
+        raise SpecError(
+            "say what the file must hold: contains, equals or matches", source=source, key=key
+        )
+    if check.matches is not None:
+        try:
+            re.compile(check.matches)
+        except re.error as error:
+            raise SpecError(
+                f"is not a regular expression: {error}", source=source, key=f"{key}.matches"
+            ) from error
+
+
+def _check_task(task: Task, source: str, key: str) -> None:
+    if (task.command is None) == (task.workload is None):
+        raise SpecError("give exactly one of command, workload", source=source, key=key)
+    if task.command is not None and not task.command:
+        raise SpecError("the command has no words", source=source, key=f"{key}.command")
+    if _parsed(parse_duration, task.timeout, source, f"{key}.timeout") <= 0:
+        raise SpecError("must be above zero", source=source, key=f"{key}.timeout")
+
+
+def _parsed(parse: Callable[[str], float], text: str, source: str, key: str) -> float:
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise SpecError(error.reason, source=source, key=key, hint=error.hint) from error
+
+
+def _split_path(text: str) -> tuple[str | None, str]:
+    """Split msgspec's `reason - at `$.tasks[0].timeout`` into key and reason."""
+    reason, separator, path = text.rpartition(" - at `$")
+    if not separator:
+        return None, text
+    return path.rstrip("`").lstrip("."), reason
+
+
+def _hint(reason: str) -> str | None:
+    if match := re.search(r"unknown field `(\w+)`", reason):
+        return f"{match[1]!r} is not a key here; see `excise run --help`"
+    return None

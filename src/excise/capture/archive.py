@@ -1,0 +1,77 @@
+"""Captures as one `.tar.zst` file: packed whole, unpacked into a folder that goes away again."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from excise.errors import CaptureError
+
+SUFFIX = ".tar.zst"
+
+
+def pack(path: Path, target: Path) -> Path:
+    """Write a capture folder as a `.tar.zst` file and return it.
+
+    Owner, group and times are left out: the same capture gives the same bytes.
+
+    Raises:
+        CaptureError: If the target exists or cannot be written.
+    """
+    import zstandard
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        member.mtime = 0
+        member.mode = 0o755 if member.isdir() else 0o644
+        return member
+
+    try:
+        with (
+            target.open("xb") as file,
+            zstandard.ZstdCompressor(level=10).stream_writer(file) as stream,
+            tarfile.open(fileobj=stream, mode="w|") as archive,
+        ):
+            for member in sorted(path.rglob("*")):
+                archive.add(
+                    member, member.relative_to(path).as_posix(), recursive=False, filter=plain
+                )
+    except FileExistsError as error:
+        raise CaptureError("already exists", source=str(target)) from error
+    except OSError as error:
+        raise CaptureError(f"cannot be written ({error.strerror})", source=str(target)) from error
+    return target
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Give the capture's folder: itself, or an unpacked copy that is removed afterwards.
+
+    Raises:
+        CaptureError: If the archive is damaged or holds anything but plain files and folders
+            below itself.
+    """
+    if path.is_dir() or not path.name.endswith(SUFFIX):
+        yield path
+        return
+    import zstandard
+
+    with tempfile.TemporaryDirectory(prefix="excise-") as folder:
+        try:
+            with (
+                path.open("rb") as file,
+                zstandard.ZstdDecompressor().stream_reader(file) as stream,
+                tarfile.open(fileobj=stream, mode="r|") as archive,
+            ):
+                archive.extractall(folder, filter="data")
+        except FileNotFoundError as error:
+            raise CaptureError("no such file", source=str(path)) from error
+        except (OSError, EOFError, tarfile.TarError, zstandard.ZstdError) as error:
+            raise CaptureError(
+                f"is not a whole capture archive: {error}", source=str(path)
+            ) from error
+        yield Path(folder)

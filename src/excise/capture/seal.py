@@ -1,0 +1,110 @@
+"""Sealing: digests of every file, and one root digest that stands for the capture.
+
+The root is the SHA-256 of the sorted `digest  path` lines, so that `sha256sum` can check a capture
+without excise. With a TPM the root is the qualifying data of a quote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from excise.capture.store import EVIDENCE, SEAL, now, sha256_of, write_durably
+from excise.errors import CaptureError, Refused
+
+
+class Seal(msgspec.Struct, frozen=True, kw_only=True):
+    """What `seal.json` holds.
+
+    Attributes:
+        root: SHA-256 (hex) over the sorted `digest  path` lines of `digests`.
+        digests: SHA-256 (hex) of each file, by its path below the capture.
+    """
+
+    root: str
+    sealed_at: str
+    digests: dict[str, str]
+    algorithm: str = "sha256"
+
+
+def root_of(digests: dict[str, str]) -> str:
+    """Return the root digest (hex) of files and their digests."""
+    lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(digests.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def seal(path: Path) -> Seal:
+    """Write `seal.json` over all files of a capture; from then on it is refused for writing.
+
+    Raises:
+        CaptureError: If it is sealed already.
+    """
+    if (path / SEAL).exists():
+        raise CaptureError("is sealed already", source=str(path))
+    digests = {name: sha256_of(path / name) for name in sealed_files(path)}
+    sealed = Seal(root=root_of(digests), sealed_at=now(), digests=digests)
+    write_durably(path / SEAL, msgspec.json.format(msgspec.json.encode(sealed), indent=1))
+    return sealed
+
+
+def sealed_files(path: Path) -> list[str]:
+    """Return the files a seal covers, by path below the capture, sorted.
+
+    Evidence is made over the seal and therefore not under it.
+    """
+    names = [
+        file.relative_to(path).as_posix()
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.name != SEAL and not file.name.endswith(".partial")
+    ]
+    return [name for name in names if not name.startswith(f"{EVIDENCE}/")]
+
+
+def read_seal(path: Path) -> Seal | None:
+    """Return the seal of a capture, or None if it is not sealed.
+
+    Raises:
+        CaptureError: If `seal.json` cannot be understood.
+    """
+    try:
+        return msgspec.json.decode((path / SEAL).read_bytes(), type=Seal)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise CaptureError(f"cannot be understood: {error}", source=str(path / SEAL)) from error
+
+
+def broken_seal_lines(path: Path, sealed: Seal) -> tuple[str, ...]:
+    """Return one line for each file that is changed, missing or added since sealing."""
+    present = set(sealed_files(path))
+    lines = []
+    for name, digest in sorted(sealed.digests.items()):
+        if name not in present:
+            lines.append(f"{name}: missing")
+        elif (got := sha256_of(path / name)) != digest:
+            lines.append(f"{name}: changed (sealed sha256 {digest[:16]}…, now {got[:16]}…)")
+    lines += [f"{name}: added after sealing" for name in sorted(present - set(sealed.digests))]
+    if root_of(sealed.digests) != sealed.root:
+        lines.append(f"{SEAL}: its root digest does not follow from its file digests")
+    return tuple(lines)
+
+
+def require_unbroken(path: Path) -> Seal | None:
+    """Return the seal after checking every file, or None if the capture is not sealed.
+
+    Raises:
+        Refused: If any file differs from the seal; each is named.
+    """
+    sealed = read_seal(path)
+    if sealed is None:
+        return None
+    if broken := broken_seal_lines(path, sealed):
+        raise Refused(
+            "the seal is broken",
+            source=str(path),
+            differences=broken,
+            hint="Its numbers can no longer be trusted to be those that were measured",
+        )
+    return sealed

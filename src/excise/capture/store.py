@@ -1,0 +1,269 @@
+"""The capture on disk: an append-only journal, raw files, and the seal that ends writing.
+
+A line is written with one `write`, and synced, before the next run starts: a crash of excise costs
+at most the run in progress, a power cut at most the line being written. A torn last line is dropped
+and declared as a `loss` record when the capture is opened again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from excise.capture import journal
+from excise.capture.manifest import SCHEMA_VERSION, Manifest
+from excise.errors import CaptureError
+
+MANIFEST: Final = "manifest.json"
+JOURNAL: Final = "journal.jsonl"
+SEAL: Final = "seal.json"
+RAW: Final = "raw"
+EVIDENCE: Final = "evidence"
+CHUNK_BYTES: Final = 8 << 20
+
+
+def now() -> str:
+    """Return the wall clock time as ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def new_id() -> str:
+    """Return a fresh capture identifier."""
+    return str(uuid.uuid4())
+
+
+class Capture:
+    """A capture that is open for appending, held by an exclusive lock.
+
+    Attributes:
+        path: The capture's folder.
+        manifest: Its manifest.
+        torn_bytes: Bytes of a torn last line that opening dropped, 0 when there was none.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, *, sync: bool) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.torn_bytes = 0
+        self._sync = sync
+        self._fd = os.open(
+            path / JOURNAL, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._fd)
+            raise CaptureError(
+                "another process is writing this capture",
+                source=str(path),
+                hint="Wait for it, or end it",
+            ) from error
+
+    @classmethod
+    def create(cls, path: Path, manifest: Manifest, *, sync: bool = True) -> Self:
+        """Make a new capture folder and open it.
+
+        Raises:
+            CaptureError: If the path exists and is not an empty folder.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise CaptureError("already exists", source=str(path), hint="Give another path with -o")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / RAW).mkdir()
+            write_durably(
+                path / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+            )
+        except OSError as error:
+            raise CaptureError(f"cannot be written ({error.strerror})", source=str(path)) from error
+        return cls(path, manifest, sync=sync)
+
+    @classmethod
+    def open(cls, path: Path, *, sync: bool = True) -> Self:
+        """Open an existing capture for appending; drop and declare a torn last line.
+
+        Raises:
+            CaptureError: If it is sealed, in use, or not a capture.
+        """
+        if (path / SEAL).exists():
+            raise CaptureError(
+                "is sealed and cannot be written",
+                source=str(path),
+                hint="Start a new capture with -o",
+            )
+        capture = cls(path, read_manifest(path), sync=sync)
+        capture._drop_torn_line()
+        return capture
+
+    @property
+    def journal_fd(self) -> int:
+        """Return the descriptor the native launcher appends its lines to."""
+        return self._fd
+
+    def append(self, record: journal.Record) -> None:
+        """Write one record, on disk when this returns."""
+        self._write(journal.encode(record))
+
+    def extend(self, records: list[journal.Record]) -> None:
+        """Write several records with one write and one sync."""
+        if records:
+            self._write(b"".join(journal.encode(record) for record in records))
+
+    def add_raw(self, name: str, data: bytes) -> Path:
+        """Keep a raw file; return its path below the capture.
+
+        Raises:
+            CaptureError: If a raw file of that name exists: raw data is never overwritten.
+        """
+        relative = Path(RAW) / Path(name).name
+        try:
+            with (self.path / relative).open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except FileExistsError as error:
+            raise CaptureError("already exists", source=str(self.path / relative)) from error
+        return relative
+
+    def close(self) -> None:
+        """Close the journal and release the lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            written = os.write(self._fd, data)
+            if self._sync:
+                os.fdatasync(self._fd)
+        except OSError as error:
+            raise CaptureError(
+                f"cannot be written ({error.strerror})",
+                source=str(self.path / JOURNAL),
+                hint="Free space, then run the same command again to resume",
+            ) from error
+        if written != len(data):
+            raise CaptureError(
+                "was written only in part: the disk is full",
+                source=str(self.path / JOURNAL),
+                hint="Free space, then run the same command again to resume",
+            )
+
+    def _drop_torn_line(self) -> None:
+        size = os.fstat(self._fd).st_size
+        kept = end_of_last_line(self._fd, size)
+        if kept < size:
+            self.torn_bytes = size - kept
+            text = os.pread(self._fd, 200, kept).decode(errors="replace")
+            os.ftruncate(self._fd, kept)
+            self.append(
+                journal.Loss(
+                    source=JOURNAL,
+                    offset=kept,
+                    reason=f"torn last line of {self.torn_bytes} bytes dropped on opening",
+                    text=text,
+                )
+            )
+
+
+def end_of_last_line(fd: int, size: int) -> int:
+    """Return the offset just after the last newline below `size` bytes, 0 when there is none."""
+    end = size
+    while end > 0:
+        start = max(0, end - 65_536)
+        position = os.pread(fd, end - start, start).rfind(b"\n")
+        if position >= 0:
+            return start + position + 1
+        end = start
+    return 0
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file's content so that a crash leaves the old or the new, never a part."""
+    temporary = path.with_name(path.name + ".partial")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest of a capture folder.
+
+    Raises:
+        CaptureError: If there is none, or it is not one of a schema version we know.
+    """
+    try:
+        manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=Manifest)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CaptureError(
+            f"is not a capture: it has no {MANIFEST}",
+            source=str(path),
+            hint="Make one with `excise run` or `excise import`",
+        ) from error
+    except OSError as error:
+        raise CaptureError(f"cannot be read ({error.strerror})", source=str(path)) from error
+    except msgspec.MsgspecError as error:
+        raise CaptureError(f"cannot be understood: {error}", source=str(path / MANIFEST)) from error
+    if manifest.schema_version > SCHEMA_VERSION:
+        raise CaptureError(
+            f"has schema version {manifest.schema_version}, known are those up to {SCHEMA_VERSION}",
+            source=str(path),
+            hint="Update excise",
+        )
+    return manifest
+
+
+def journal_chunks(path: Path, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset, bytes) of the journal in chunks that end at a line's end.
+
+    The last chunk may lack its newline: that is a torn line, which the caller declares.
+
+    Raises:
+        CaptureError: If the journal cannot be read.
+    """
+    try:
+        with (path / JOURNAL).open("rb") as file:
+            offset, rest = 0, b""
+            while data := file.read(chunk_bytes):
+                cut = data.rfind(b"\n") + 1
+                if not cut:
+                    rest += data
+                    continue
+                chunk = rest + data[:cut]
+                yield offset, chunk
+                offset += len(chunk)
+                rest = data[cut:]
+            if rest:
+                yield offset, rest
+    except OSError as error:
+        raise CaptureError(
+            f"cannot be read ({error.strerror})", source=str(path / JOURNAL)
+        ) from error
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file as lower-case hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

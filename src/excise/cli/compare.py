@@ -1,0 +1,64 @@
+"""`excise compare`: configurations within one capture, or two captures."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from excise.cli.options import (
+    CaptureArgument,
+    FormatOption,
+    JsonOption,
+    MarginOption,
+    MetricOption,
+    open_dataset,
+    print_report,
+)
+
+
+def compare(
+    capture: CaptureArgument,
+    other: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="OTHER", help="A second capture, compared with the first.", show_default=False
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", help="Configuration to compare with.", show_default=False),
+    ] = None,
+    metric: MetricOption = None,
+    margin: MarginOption = "1%",
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare captures made under different conditions.")
+    ] = False,
+    format_name: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare each configuration with the baseline, task by task.
+
+    Within one capture, runs are paired by block. Two captures are compared as samples of unknown
+    order, and only when their host facts agree.
+
+    Example: excise compare demo.excise --margin 2%
+    """
+    from excise.cost.comparison import compare_configurations, compare_datasets
+    from excise.report.build import build_comparison
+    from excise.units import parse_percentage
+
+    first = open_dataset(capture)
+    margin_ratio = parse_percentage(margin)
+    if other is None:
+        found = compare_configurations(
+            first, baseline=baseline, metric=metric, margin_ratio=margin_ratio
+        )
+        report = build_comparison(found, first)
+    else:
+        second = open_dataset(other)
+        found = compare_datasets(
+            first, second, metric=metric, margin_ratio=margin_ratio, force=force
+        )
+        report = build_comparison(found, first, second)
+    print_report(report, format_name=format_name, as_json=as_json)

@@ -1,0 +1,41 @@
+"""`excise demo`: a shipped capture, shown; no root, network or TPM needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from excise.cli.options import JsonOption, open_dataset, print_report
+
+CAPTURE = Path(__file__).resolve().parent.parent / "data" / "demo.tar.zst"
+
+
+def demo(
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--output", help="Also write a report, such as demo.html.", show_default=False
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the result of a real campaign that ships with excise, at once.
+
+    Example: excise demo -o demo.html
+    """
+    from excise.cost.comparison import compare_configurations
+    from excise.report.build import build_comparison, build_report
+    from excise.report.write import format_of, open_output, render
+
+    dataset = open_dataset(str(CAPTURE))
+    if output is not None:
+        with open_output(output) as opened:
+            opened.write(render(build_report(dataset), format=format_of(output)))
+        typer.echo(f"Wrote {output}", err=True)
+    print_report(
+        build_comparison(compare_configurations(dataset), dataset),
+        format_name=None,
+        as_json=as_json,
+    )

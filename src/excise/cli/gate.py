@@ -1,0 +1,67 @@
+"""`excise gate`: the answer a CI needs, as an exit code."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from excise.cli.options import CaptureArgument, JsonOption, MetricOption, open_dataset, print_json
+from excise.errors import Refused
+
+
+def gate(
+    capture: CaptureArgument,
+    baseline: Annotated[
+        str,
+        typer.Option(
+            "--baseline",
+            help="Configuration of the same capture, or another capture, to compare with.",
+        ),
+    ],
+    max_regression: Annotated[
+        str, typer.Option("--max-regression", help="Largest cost that passes, such as 2%.")
+    ] = "2%",
+    metric: MetricOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare captures made under different conditions.")
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Also fail where the data cannot rule out a larger cost."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Exit 1, with the reason, if a task costs more than is allowed.
+
+    A task fails when its whole interval lies above the limit, and, with --strict, when the
+    interval reaches above it. A comparison that is refused fails.
+
+    Example: excise gate new.excise --baseline old.excise --max-regression 2%
+    """
+    from excise.cost.gate import judge
+    from excise.units import parse_percentage
+
+    dataset = open_dataset(capture)
+    other = None if baseline in dataset.configurations else open_dataset(baseline)
+    result = judge(
+        dataset,
+        baseline=baseline,
+        other=other,
+        metric=metric,
+        max_regression_ratio=parse_percentage(max_regression),
+        strict=strict,
+        force=force,
+    )
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        for line in result.lines:
+            typer.echo(line)
+    if not result.passed:
+        if as_json:
+            raise typer.Exit(1)
+        raise Refused(
+            f"{len(result.failures)} of {result.compared} comparisons exceed {max_regression}",
+            differences=result.failures,
+        )

@@ -1,0 +1,127 @@
+"""`excise import`: any known format into a capture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from excise.cli.options import JsonOption, print_json, read_input
+from excise.errors import UsageError
+
+
+def import_(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE...", help="Files to read; - for standard input.", show_default=False
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--output", help="Capture to write. [default: FILE.excise]", show_default=False
+        ),
+    ] = None,
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", help="Read as this format, undetected.", show_default=False),
+    ] = None,
+    configuration: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--configuration",
+            help="Configuration of each file, where its format names none; once for all files, "
+            "or once for each.",
+            show_default=False,
+        ),
+    ] = None,
+    task: Annotated[
+        str,
+        typer.Option("--task", help="Task name, where the format names none.", show_default=False),
+    ] = "",
+    clock_hz: Annotated[
+        float | None,
+        typer.Option("--clock-hz", help="Frequency of a cycle counter, in Hz.", show_default=False),
+    ] = None,
+    list_formats: Annotated[bool, typer.Option("--list", help="List the known formats.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Read foreign results into a capture; what could not be read is declared.
+
+    Example: excise import uart.log -o board.excise    or    perf ... | excise import -
+    """
+    if list_formats:
+        from excise.formats.registry import formats
+
+        for known in formats():
+            typer.echo(f"{known.name:<18} {known.title}")
+        return
+    if not files:
+        raise UsageError("no file was given", hint="excise import FILE, or - for standard input")
+    from excise.events.imports import import_readings
+    from excise.formats.registry import Options, read
+
+    names = _one_each(configuration, files)
+    inputs = [(name, read_input(name)) for name in files]
+    readings = [
+        read(
+            data,
+            options=Options(source=name, configuration=arm, task=task, clock_hz=clock_hz),
+            format_name=format_name,
+        )
+        for (name, data), arm in zip(inputs, names, strict=True)
+    ]
+    path = Path(output or f"{Path(files[0]).name if files[0] != '-' else 'stdin'}.excise")
+    import_readings(path, inputs=inputs, readings=readings)
+    if as_json:
+        print_json({"capture": str(path), "files": [_summary(reading) for reading in readings]})
+        return
+    for name, reading in zip(files, readings, strict=True):
+        found = _summary(reading)
+        typer.echo(
+            f"{name}: {found['format']}: {found['runs']} runs, {found['events']} events, "
+            f"{found['aggregates']} table rows, {found['lost']} lost"
+        )
+        for loss in reading.losses[:10]:
+            place = f" line {loss.line}" if loss.line else ""
+            typer.echo(f"  lost{place}: {loss.reason}", err=True)
+        if len(reading.losses) > 10:
+            typer.echo(
+                f"  ... and {len(reading.losses) - 10} more (all are in the capture)", err=True
+            )
+        for note in reading.notes:
+            typer.echo(f"  note: {note}", err=True)
+    typer.echo(f"Wrote {path}", err=True)
+
+
+def _one_each(configurations: list[str] | None, files: list[str]) -> list[str]:
+    given = configurations or ["imported"]
+    if len(given) == 1:
+        return given * len(files)
+    if len(given) != len(files):
+        raise UsageError(
+            f"{len(given)} configurations were given for {len(files)} files",
+            hint="Give --configuration once, or once for each file",
+        )
+    return given
+
+
+def _summary(reading: object) -> dict[str, object]:
+    from excise.formats.registry import Reading
+
+    assert isinstance(reading, Reading)
+    return {
+        "format": reading.format,
+        "runs": len(reading.runs),
+        "events": len(reading.events),
+        "aggregates": len(reading.aggregates),
+        "lost": sum(loss.count for loss in reading.losses),
+        "losses": [
+            {"line": loss.line, "offset": loss.offset, "reason": loss.reason, "count": loss.count}
+            for loss in reading.losses
+        ],
+        "clock": {"name": reading.clock.name, "resolution_ns": reading.clock.resolution_ns},
+        "notes": list(reading.notes),
+    }

@@ -1,0 +1,122 @@
+"""The program: its commands, and the one place that prints errors and returns exit codes.
+
+Exit codes: 0 done · 1 answered "no" · 2 usage · 3 unreadable input · 4 this host cannot · 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from excise.cli import (
+    compare,
+    demo,
+    doctor,
+    gate,
+    import_,
+    report,
+    run,
+    show,
+    verify,
+)
+from excise.errors import ExciseError
+
+app = typer.Typer(
+    name="excise",
+    help="Measure what Linux security and attestation mechanisms cost, cut that cost out of the "
+    "total, and prove that the mechanism was on.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
+app.command("run", context_settings={"ignore_unknown_options": False})(run.run)
+app.command("import")(import_.import_)
+app.command("show")(show.show)
+app.command("compare")(compare.compare)
+app.command("attribute")(show.attribute)
+app.command("report")(report.report)
+app.command("gate")(gate.gate)
+app.add_typer(verify.app, name="verify")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from excise import __version__
+
+        typer.echo(f"excise {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Options that come before a command."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the program and exit with its code.
+
+    Args:
+        arguments: Words after the program's name; those of the process when None.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = app(args=words, standalone_mode=False) or 0
+        sys.stdout.flush()
+    except ExciseError as error:
+        _report(error, as_json=_wants_json(words))
+        code = error.exit_code
+    except typer.TyperException as error:
+        _report_usage(error, as_json=_wants_json(words))
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("excise: interrupted", err=True)
+        code = 130
+    except BrokenPipeError:
+        # The reader has gone (`| head`); nothing is left to say, also not at interpreter exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    own = words[: words.index("--")] if "--" in words else words
+    return "--json" in own
+
+
+def _report(error: ExciseError, *, as_json: bool) -> None:
+    text = json.dumps(error.as_dict(), default=str) if as_json else f"excise: {error}"
+    typer.echo(text, err=True)
+
+
+def _report_usage(error: typer.TyperException, *, as_json: bool) -> None:
+    message = error.format_message()
+    if as_json:
+        typer.echo(json.dumps({"error": "UsageError", "reason": message, "exit_code": 2}), err=True)
+        return
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "excise"
+    typer.echo(f"excise: {message}", err=True)
+    typer.echo(f"Try '{path} --help' for help.", err=True)

@@ -1,0 +1,92 @@
+"""Arguments that several commands share, and the way they open and print things."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.events.dataset import Dataset
+    from excise.report.model import Report
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+MetricOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        help="Metric to look at, such as wall_ns, user_ns, max_rss_bytes. "
+        "[default: time per operation, or wall time]",
+        show_default=False,
+    ),
+]
+MarginOption = Annotated[
+    str, typer.Option("--margin", help="Difference that would not matter, such as 1%.")
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="text, markdown, csv, json, latex or html. [default: text]",
+        show_default=False,
+    ),
+]
+CaptureArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="CAPTURE",
+        help="A capture folder, a .tar.zst of one, or reference:NAME (see `excise show --list`).",
+    ),
+]
+
+
+def open_dataset(name: str) -> Dataset:
+    """Return the dataset a user named: a capture, an archive, or reference:NAME.
+
+    Raises:
+        ExciseError: If it does not exist or cannot be read.
+    """
+    if name.startswith("reference:"):
+        from excise.reference import load
+
+        return load(name.removeprefix("reference:"))
+    from excise.events.load import load_capture
+
+    return load_capture(Path(name))
+
+
+def read_input(name: str) -> bytes:
+    """Return the bytes of a file, or of standard input for `-`.
+
+    Raises:
+        UsageError: If the file cannot be read.
+    """
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot be read ({error.strerror})", source=name) from error
+
+
+def print_json(value: Any) -> None:
+    """Print a plain value as JSON on standard output."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=str))
+
+
+def print_report(report: Report, *, format_name: str | None, as_json: bool) -> None:
+    """Print a report on standard output: text fit for the terminal unless asked otherwise."""
+    from excise.report.write import format_of, render
+
+    chosen = format_of("-", name="json" if as_json else format_name)
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else 80
+    color = terminal and "NO_COLOR" not in os.environ
+    typer.echo(render(report, format=chosen, width=width, color=color), nl=False)

@@ -1,0 +1,68 @@
+"""`excise report`: a whole report into a file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from excise.cli.options import CaptureArgument, MarginOption, MetricOption, open_dataset
+
+
+def report(
+    capture: CaptureArgument,
+    output: Annotated[
+        str,
+        typer.Option("-o", "--output", help="File to write; its ending chooses the format."),
+    ] = "report.html",
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="Format, where the ending does not tell it.", show_default=False
+        ),
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--beside", help="A capture or reference:NAME to print beside it.", show_default=False
+        ),
+    ] = None,
+    charts: Annotated[
+        str | None,
+        typer.Option("--charts", help="Folder to write each chart to.", show_default=False),
+    ] = None,
+    chart_format: Annotated[
+        list[str] | None,
+        typer.Option("--chart-format", help="png, svg or pdf. [default: svg]", show_default=False),
+    ] = None,
+    metric: MetricOption = None,
+    margin: MarginOption = "1%",
+    private: Annotated[
+        bool, typer.Option("--private", help="Also print facts that name the host.")
+    ] = False,
+) -> None:
+    """Write a report: comparison, charts, attribution, checks, facts, losses.
+
+    Example: excise report demo.excise -o report.html --beside reference:lsmpmon-2008
+    """
+    from excise.report.build import build_report
+    from excise.report.write import export_charts, format_of, open_output, render
+    from excise.units import parse_percentage
+
+    chosen = format_of(output, name=format_name)
+    with open_output(output) as opened:
+        built = build_report(
+            open_dataset(capture),
+            beside=[open_dataset(name) for name in beside or []],
+            metric=metric,
+            margin_ratio=parse_percentage(margin),
+            private=private,
+        )
+        opened.write(render(built, format=chosen))
+        written = [] if output == "-" else [output]
+        if charts is not None:
+            written += [
+                str(p) for p in export_charts(built, charts, formats=chart_format or ["svg"])
+            ]
+    if written:
+        typer.echo(f"Wrote {', '.join(written)}", err=True)

@@ -1,0 +1,193 @@
+"""`excise run`: measure, or go on measuring, into a capture."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from excise.cli.options import JsonOption, open_dataset, print_json, print_report
+from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.campaign.run import Finished
+    from excise.campaign.spec import Campaign
+
+
+def run(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="CAMPAIGN.toml | -- COMMAND",
+            help="A campaign file, or a command after `--`.",
+            show_default=False,
+        ),
+    ] = None,
+    configuration: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--configuration",
+            "-c",
+            metavar="'NAME: PREFIX'",
+            help="A configuration: its name, and words put before the command; --landlock, "
+            "--seccomp N and --no-new-privs at their start are put on by the probe.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Capture to write or resume. [default: TITLE.excise]",
+            show_default=False,
+        ),
+    ] = None,
+    blocks: Annotated[
+        int | None,
+        typer.Option(
+            "-n", "--blocks", help="Measured blocks. [default: 30]", show_default=False, min=1
+        ),
+    ] = None,
+    warmup: Annotated[
+        int | None,
+        typer.Option(
+            "--warmup", help="Blocks run first and not counted.", show_default=False, min=0
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of the order of runs.", show_default=False)
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", help="Configuration to compare with.", show_default=False),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", help="Longest a run may take, such as 30s.", show_default=False),
+    ] = None,
+    expect: Annotated[
+        list[int] | None,
+        typer.Option("--expect", help="An exit code that counts as success.", show_default=False),
+    ] = None,
+    sync: Annotated[
+        bool | None,
+        typer.Option("--sync/--no-sync", help="Sync each line to disk before the next run."),
+    ] = None,
+    seal: Annotated[
+        bool, typer.Option("--seal/--no-seal", help="Seal the capture when it is complete.")
+    ] = False,
+    attest: Annotated[
+        str | None,
+        typer.Option(
+            "--attest",
+            metavar="TCTI",
+            help="Seal, and sign the seal with a TPM quote: device:/dev/tpmrm0, ...",
+            show_default=False,
+        ),
+    ] = None,
+    progress: Annotated[
+        bool, typer.Option("--progress/--no-progress", help="Show progress on a terminal.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a campaign, or resume it: the same command goes on where it stopped.
+
+    Every configuration is run once in each block, in random order; the baseline is run a second
+    time as the A/A arm. The first run of each task is kept apart from the rest.
+
+    Example: excise run examples/syscalls.toml -o today.excise
+
+    Example: excise run -c none -c 'fips: env LIBGCRYPT_FORCE_FIPS_MODE=1' -- gpg --version
+    """
+    from excise.campaign.run import run_campaign
+
+    options = {
+        "blocks": blocks,
+        "warmup": warmup,
+        "seed": seed,
+        "baseline": baseline,
+        "sync": sync,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    campaign = _campaign(words or [], configuration or [], given, timeout=timeout, expect=expect)
+    path = Path(output or f"{_file_name(campaign.title)}.excise")
+    if attest is not None:
+        from excise.campaign.attest import require_tpm
+
+        require_tpm(attest)
+    with _progress(campaign.runs, shown=progress and sys.stderr.isatty()) as on_progress:
+        finished = run_campaign(campaign, path, on_progress=on_progress)
+    _conclude(finished, seal=seal, attest=attest, as_json=as_json)
+
+
+def _campaign(
+    words: list[str],
+    configurations: list[str],
+    options: dict[str, Any],
+    *,
+    timeout: str | None,
+    expect: list[int] | None,
+) -> Campaign:
+    from msgspec.structs import replace
+
+    from excise.campaign.spec import ad_hoc, checked, read_campaign
+
+    task: dict[str, Any] = {"timeout": timeout} if timeout is not None else {}
+    if expect is not None:
+        task["expect"] = expect
+    if len(words) == 1 and words[0].endswith(".toml"):
+        if configurations:
+            raise UsageError(
+                "--configuration goes with a command, not with a campaign file",
+                hint="Write the configuration into the file",
+            )
+        campaign = read_campaign(Path(words[0]))
+        if task:
+            tasks = [replace(each, **task) for each in campaign.tasks]
+            campaign = replace(campaign, tasks=tasks)
+        return checked(replace(campaign, **options), source=words[0])
+    return ad_hoc(configurations, words, task=task, **options)
+
+
+def _file_name(title: str) -> str:
+    kept = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in title)
+    return kept.strip("-.")[:60] or "campaign"
+
+
+def _progress(total: int, *, shown: bool) -> Any:
+    from excise.cli.progress import run_progress
+
+    return run_progress(total, shown=shown)
+
+
+def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bool) -> None:
+    if finished.interrupted:
+        if as_json:
+            print_json({"interrupted": True, "done": finished.done, "total": finished.total})
+        typer.echo(
+            f"Stopped after {finished.done} of {finished.total} runs; nothing is lost. "
+            f"The same command with -o {finished.path} goes on.",
+            err=True,
+        )
+        raise typer.Exit(130)
+    if attest is not None:
+        from excise.campaign.attest import attest_capture
+
+        attest_capture(finished.path, tcti=attest)
+    elif seal:
+        from excise.capture.seal import seal as seal_capture
+
+        seal_capture(finished.path)
+    from excise.cost.comparison import compare_configurations
+    from excise.report.build import build_comparison, build_show
+
+    dataset = open_dataset(str(finished.path))
+    if len(dataset.configurations) > 2:
+        report = build_comparison(compare_configurations(dataset), dataset)
+    else:
+        report = build_show(dataset)
+    print_report(report, format_name=None, as_json=as_json)
+    typer.echo(f"Wrote {finished.path} ({finished.done} runs, {finished.failed} failed)", err=True)

@@ -1,0 +1,91 @@
+"""`excise show` and `excise attribute`: what is in a capture, and what explains its totals."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from excise.cli.options import (
+    CaptureArgument,
+    FormatOption,
+    JsonOption,
+    MetricOption,
+    open_dataset,
+    print_json,
+    print_report,
+)
+from excise.errors import UsageError
+
+
+def show(
+    capture: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CAPTURE",
+            help="A capture folder, a .tar.zst of one, or reference:NAME.",
+            show_default=False,
+        ),
+    ] = None,
+    metric: MetricOption = None,
+    format_name: FormatOption = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Also show facts that name the host.")
+    ] = False,
+    list_references: Annotated[
+        bool, typer.Option("--list", help="List the published data sets that ship with excise.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a capture holds: each task under each configuration, first run apart.
+
+    Example: excise show demo.excise    or    excise show reference:lsmpmon-2008
+    """
+    if list_references:
+        _list_references(as_json=as_json)
+        return
+    if capture is None:
+        raise UsageError("no capture was given", hint="excise show CAPTURE, or excise show --list")
+    from excise.report.build import build_show
+
+    report = build_show(open_dataset(capture), metric=metric, private=private)
+    print_report(report, format_name=format_name, as_json=as_json)
+
+
+def attribute(
+    capture: CaptureArgument,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Only this task.", show_default=False)
+    ] = None,
+    format_name: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Attribute each task's total to its child events, with the remainder shown.
+
+    Example: excise attribute board.excise --task attestation
+    """
+    from excise.report.build import build_attribution
+
+    report = build_attribution(open_dataset(capture), task=task)
+    print_report(report, format_name=format_name, as_json=as_json)
+
+
+def _list_references(*, as_json: bool) -> None:
+    from excise.reference import load, names
+
+    rows = [(name, load(name).manifest) for name in names()]
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": f"reference:{name}",
+                    "title": manifest.title,
+                    "sources": [source.title for source in manifest.sources],
+                }
+                for name, manifest in rows
+            ]
+        )
+        return
+    width = max(len(name) for name, _ in rows)
+    for name, manifest in rows:
+        typer.echo(f"reference:{name:<{width}}  {manifest.title}")

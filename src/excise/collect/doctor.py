@@ -1,0 +1,188 @@
+"""What this host can measure, what it cannot, and how to enable the rest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from excise.collect.host import SECURITYFS, read_word, virtualisation
+from excise.collect.probe import ask_probe
+from excise.errors import ExciseError
+
+State = Literal["yes", "partly", "no"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """One thing excise can do on some hosts.
+
+    Attributes:
+        name: What it is.
+        state: Whether this host can do it, as found by trying where that is harmless.
+        found: What was found.
+        enable: What to do to get it, or "".
+    """
+
+    name: str
+    state: State
+    found: str
+    enable: str = ""
+
+
+def examine() -> list[Ability]:
+    """Return every ability of this host, in the order of the commands that need them."""
+    try:
+        info = ask_probe("info")
+    except ExciseError as error:
+        launcher = Ability(
+            name="run campaigns",
+            state="no",
+            found=error.reason,
+            enable=error.hint or "",
+        )
+        return [launcher, *_noise(), *_security(), *_tools()]
+    return [*_probe(info), *_noise(), *_security(), *_tools()]
+
+
+def _probe(info: dict[str, Any]) -> Iterator[Ability]:
+    yield Ability(name="run campaigns", state="yes", found=f"kernel {info.get('kernel', '?')}")
+    abi = int(info.get("landlock_abi", 0))
+    yield Ability(
+        name="Landlock per process",
+        state="yes" if abi else "no",
+        found=f"ABI {abi}" if abi else "the kernel refuses a ruleset",
+        enable=""
+        if abi
+        else "Boot with lsm=landlock,... on a kernel with CONFIG_SECURITY_LANDLOCK",
+    )
+    seccomp = bool(info.get("seccomp"))
+    yield Ability(
+        name="seccomp filters",
+        state="yes" if seccomp else "no",
+        found="filter mode works" if seccomp else "not available",
+        enable="" if seccomp else "Needs CONFIG_SECCOMP_FILTER",
+    )
+    yield _counters(info)
+
+
+def _counters(info: dict[str, Any]) -> Ability:
+    perf = info.get("perf", {})
+    working = [name for name in ("instructions", "cycles") if perf.get(name, {}).get("works")]
+    if working:
+        return Ability(name="instruction counts", state="yes", found=", ".join(working))
+    reasons = sorted(
+        {str(value.get("error")) for value in perf.values() if isinstance(value, dict)}
+    )
+    if "ENOENT" in reasons or "EOPNOTSUPP" in reasons:
+        enable = "This (virtual) machine has no hardware counters; use bare metal or the lab"
+    else:
+        enable = "sysctl kernel.perf_event_paranoid=1 (as root)"
+    return Ability(
+        name="instruction counts", state="no", found=", ".join(reasons) or "unknown", enable=enable
+    )
+
+
+def _noise() -> Iterator[Ability]:
+    governor = read_word(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
+    kind = virtualisation()
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
+    quiet = load < 0.5 * cores and kind == "none" and governor in (None, "performance")
+    found = f"load {load:.2f} on {cores} cores, governor {governor or 'unknown'}, {kind}"
+    yield Ability(
+        name="quiet machine",
+        state="yes" if quiet else "partly",
+        found=found,
+        enable=""
+        if quiet
+        else "Paired blocks cope with noise; fewer are needed with governor "
+        "performance and an idle host",
+    )
+
+
+def _security() -> Iterator[Ability]:
+    lsm = read_word(SECURITYFS / "lsm")
+    mount = "mount -t securityfs none /sys/kernel/security (as root)"
+    yield Ability(
+        name="list of active LSMs",
+        state="yes" if lsm else "no",
+        found=lsm or "securityfs is not mounted",
+        enable="" if lsm else mount,
+    )
+    yield _ima()
+    yield _file(
+        "TPM commands and quotes", "/dev/tpmrm0", "Enable the TPM in firmware, or use swtpm"
+    )
+    tracefs = next(
+        (p for p in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing") if _lists(p)), None
+    )
+    yield Ability(
+        name="kernel tracing",
+        state="yes" if tracefs else "no",
+        found=f"{tracefs} is readable" if tracefs else "tracefs is not readable",
+        enable="" if tracefs else "mount -t tracefs nodev /sys/kernel/tracing (as root)",
+    )
+    fips = read_word(Path("/proc/sys/crypto/fips_enabled"))
+    yield Ability(
+        name="kernel FIPS mode",
+        state="yes" if fips is not None else "no",
+        found={None: "the kernel has no FIPS switch", "1": "on", "0": "off"}.get(fips, fips or ""),
+        enable=""
+        if fips is not None
+        else "Needs CONFIG_CRYPTO_FIPS; libraries can still be switched",
+    )
+
+
+def _ima() -> Ability:
+    path = SECURITYFS / "ima" / "binary_runtime_measurements"
+    if not path.exists():
+        return Ability(
+            name="IMA measurement list",
+            state="no",
+            found="no list in securityfs",
+            enable="Boot with ima_policy=tcb on a kernel with CONFIG_IMA, and mount securityfs",
+        )
+    count = read_word(SECURITYFS / "ima" / "runtime_measurements_count")
+    if not os.access(path, os.R_OK):
+        return Ability(
+            name="IMA measurement list",
+            state="partly",
+            found="present but not readable",
+            enable="Run as root",
+        )
+    return Ability(name="IMA measurement list", state="yes", found=f"{count or '?'} entries")
+
+
+def _tools() -> Iterator[Ability]:
+    kvm = os.access("/dev/kvm", os.R_OK | os.W_OK)
+    qemu = shutil.which("qemu-system-x86_64")
+    swtpm = shutil.which("swtpm")
+    missing = [name for name, path in (("qemu-system-x86", qemu), ("swtpm", swtpm)) if not path]
+    yield Ability(
+        name="kernels in QEMU with a software TPM",
+        state="no" if missing else "yes",
+        found=f"{', '.join(missing)} missing"
+        if missing
+        else f"KVM device {'present' if kvm else 'absent'}",
+        enable=f"apt-get install {' '.join(missing)}" if missing else "",
+    )
+
+
+def _file(name: str, path: str, enable: str) -> Ability:
+    if not Path(path).exists():
+        return Ability(name=name, state="no", found=f"no {path}", enable=enable)
+    if not os.access(path, os.R_OK | os.W_OK):
+        return Ability(
+            name=name, state="partly", found=f"{path} may not be opened", enable="Join group tss"
+        )
+    return Ability(name=name, state="yes", found=path)
+
+
+def _lists(path: str) -> bool:
+    try:
+        return any(Path(path).iterdir())
+    except OSError:
+        return False

@@ -1,0 +1,186 @@
+"""Host facts: what a reader must know of the machine, and what must agree to compare captures."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from excise.capture.manifest import Fact
+from excise.capture.store import sha256_of
+
+CPU: Final = Path("/sys/devices/system/cpu")
+SECURITYFS: Final = Path("/sys/kernel/security")
+# Libraries that carry a mechanism under test; their versions must agree between captures.
+MECHANISM_LIBRARIES: Final = (
+    "libcrypto",
+    "libgcrypt",
+    "libgnutls",
+    "libnettle",
+    "libnss3",
+    "libseccomp",
+    "libssl",
+    "libwolfssl",
+)
+
+
+def read_word(path: Path) -> str | None:
+    """Return a small file's text without surrounding white space, or None if it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def host_facts() -> list[Fact]:
+    """Return everything known of this host, each fact marked whether it must agree."""
+    return [*_kernel(), *_cpu(), *_security(), *_software()]
+
+
+def program_facts(programs: Iterable[Sequence[str]]) -> list[Fact]:
+    """Return facts of the programs under test: digest, and versions of mechanism libraries.
+
+    Args:
+        programs: Commands; only the first word of each is looked at.
+    """
+    facts: dict[str, Fact] = {}
+    for words in programs:
+        path = shutil.which(words[0])
+        if path is None:
+            continue
+        name = Path(path).name
+        real = Path(path).resolve()
+        key = f"program.{name}.sha256"
+        facts[key] = Fact(name=key, value=sha256_of(real), must_agree=True)
+        for library, version in _libraries(str(real)).items():
+            key = f"library.{library}.version"
+            facts[key] = Fact(name=key, value=version, must_agree=True)
+    return list(facts.values())
+
+
+def boot_id() -> str:
+    """Return the kernel's identifier of this boot, or ""."""
+    return read_word(Path("/proc/sys/kernel/random/boot_id")) or ""
+
+
+def _kernel() -> list[Fact]:
+    uname = platform.uname()
+    return [
+        Fact(name="kernel.release", value=uname.release, must_agree=True),
+        Fact(name="kernel.version", value=uname.version),
+        Fact(name="machine", value=uname.machine, must_agree=True),
+        _word("kernel.cmdline", Path("/proc/cmdline"), must_agree=True, private=True),
+        Fact(name="host.name", value=uname.node, private=True),
+        Fact(name="boot.id", value=boot_id() or None, private=True),
+        Fact(name="virtualisation", value=virtualisation(), must_agree=True),
+    ]
+
+
+def _cpu() -> list[Fact]:
+    model = re.search(
+        r"^(?:model name|Processor|uarch)\s*:\s*(.+)$", read_word(Path("/proc/cpuinfo")) or "", re.M
+    )
+    clocksource = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    return [
+        Fact(name="cpu.model", value=model[1] if model else None, must_agree=True),
+        Fact(name="cpu.count", value=os.cpu_count(), unit="1", must_agree=True),
+        _word("cpu.governor", CPU / "cpu0/cpufreq/scaling_governor", must_agree=True),
+        _word("cpu.smt", CPU / "smt/control", must_agree=True),
+        Fact(name="cpu.mitigations", value=mitigations(), must_agree=True),
+        _word("clocksource", clocksource, must_agree=True),
+        Fact(name="load.average_1min", value=os.getloadavg()[0], unit="1"),
+        Fact(
+            name="memory.size",
+            value=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            unit="B",
+        ),
+    ]
+
+
+def _security() -> list[Fact]:
+    fips = read_word(Path("/proc/sys/crypto/fips_enabled"))
+    ima = SECURITYFS / "ima"
+    lsm = _word("security.lsm", SECURITYFS / "lsm", must_agree=True)
+    if lsm.value is None:
+        lsm = Fact(name=lsm.name, value=None, must_agree=True, note="securityfs is not mounted")
+    return [
+        lsm,
+        Fact(
+            name="fips.enabled",
+            value=None if fips is None else fips == "1",
+            must_agree=True,
+            note="" if fips is not None else "the kernel has no FIPS switch",
+        ),
+        Fact(name="ima.present", value=ima.is_dir(), must_agree=True),
+        _word("ima.measurements", ima / "runtime_measurements_count", unit="1"),
+        Fact(name="ima.policy_present", value=_ima_policy_present(ima), must_agree=True),
+        Fact(name="tpm.present", value=Path("/sys/class/tpm/tpm0").exists(), must_agree=True),
+    ]
+
+
+def _software() -> list[Fact]:
+    release = read_word(Path("/etc/os-release")) or ""
+    pretty = re.search(r'^PRETTY_NAME="?([^"\n]+)', release, re.M)
+    return [
+        Fact(name="system", value=pretty[1] if pretty else None),
+        Fact(name="libc", value=" ".join(platform.libc_ver()) or None, must_agree=True),
+    ]
+
+
+def _word(
+    name: str, path: Path, *, must_agree: bool = False, private: bool = False, unit: str = ""
+) -> Fact:
+    value = read_word(path)
+    note = "" if value is not None else f"{path} cannot be read"
+    return Fact(
+        name=name, value=value, must_agree=must_agree, private=private, unit=unit, note=note
+    )
+
+
+def _ima_policy_present(ima: Path) -> bool | None:
+    """Return whether a measuring policy is loaded: more entries than the boot aggregate."""
+    if not ima.is_dir():
+        return False
+    count = read_word(ima / "runtime_measurements_count")
+    return int(count) > 1 if count and count.isdecimal() else None
+
+
+def mitigations() -> str | None:
+    """Return the state of each CPU vulnerability as `name=first word`, sorted, or None."""
+    folder = CPU / "vulnerabilities"
+    if not folder.is_dir():
+        return None
+    states = {file.name: (read_word(file) or "?").split(";")[0] for file in folder.iterdir()}
+    return ", ".join(f"{name}={state}" for name, state in sorted(states.items()))
+
+
+def virtualisation() -> str:
+    """Return the hypervisor or container this host runs in, `none`, or `unknown`."""
+    if detect := shutil.which("systemd-detect-virt"):
+        answer = subprocess.run([detect], capture_output=True, text=True, check=False)
+        if answer.stdout.strip():
+            return answer.stdout.strip()
+    if "hypervisor" in (read_word(Path("/proc/cpuinfo")) or ""):
+        return read_word(Path("/sys/class/dmi/id/product_name")) or "virtual machine"
+    return "none" if platform.machine() == "x86_64" else "unknown"
+
+
+def _libraries(program: str) -> dict[str, str]:
+    """Return mechanism libraries a program is linked with: name to the real file's version."""
+    ldd = shutil.which("ldd")
+    if ldd is None:
+        return {}
+    answer = subprocess.run([ldd, program], capture_output=True, text=True, check=False)
+    found = {}
+    for path in re.findall(r"=> (/\S+)", answer.stdout):
+        name, _, version = Path(path).resolve().name.partition(".so")
+        if name in MECHANISM_LIBRARIES:
+            # `libcrypto.so.3` names an interface, not a version: then the content must agree.
+            precise = version.count(".") > 1
+            found[name] = version[1:] if precise else f"{version[1:]}, {sha256_of(Path(path))[:16]}"
+    return found

@@ -1,0 +1,1 @@
+"""Costs: what each task takes under each configuration, what differs, and what explains it."""

@@ -1,0 +1,379 @@
+"""Comparisons: each configuration against the baseline, task by task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from excise.cost.facts import require_agreement
+from excise.cost.series import Series, series_of
+from excise.cost.summary import TaskSummary, summaries
+from excise.errors import UsageError
+from excise.events.dataset import Dataset
+from excise.stats import (
+    AACheck,
+    Verdict,
+    check_aa,
+    compare_paired,
+    compare_unpaired,
+    holm,
+)
+
+ALPHA: Final = 0.05
+Order = Literal["paired blocks", "order unknown", "published values"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One task under one configuration against the baseline.
+
+    Attributes:
+        ratio: Configuration over baseline, without unit; 1.041 costs 4.1 %.
+        low: Lower end of the 95 % interval of the ratio, None where there is none.
+        high: Upper end.
+        n: Pairs, or the smaller sample.
+        p: p-value of the primary test; Holm's over all comparisons of the report in `p_holm`.
+        verdict: The answer in words.
+        runs_needed: Further blocks that would decide, where that can be estimated.
+        order: How the values stand to each other.
+        aa: The A/A arm's check for this task, where there is one.
+    """
+
+    task: str
+    configuration: str
+    baseline: str
+    metric: str
+    unit: str
+    baseline_value: float
+    value: float
+    ratio: float
+    low: float | None
+    high: float | None
+    n: int
+    effective_n: float | None
+    p: float | None
+    p_holm: float | None
+    p_check: float | None
+    verdict: Verdict
+    runs_needed: int | None
+    margin_ratio: float
+    order: Order
+    layer: str = "task"
+    event: str = ""
+    aa: AACheck | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparisons:
+    """All comparisons of a report.
+
+    Attributes:
+        rows: One for each task and configuration other than the baseline.
+        aa: The A/A check of each task that has one.
+        forced: Differences of conditions that were overridden with `force`.
+        notes: What the reader should know about all of them.
+    """
+
+    baseline: str
+    rows: Sequence[Comparison]
+    aa: dict[str, AACheck]
+    margin_ratio: float
+    forced: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def compare_configurations(
+    dataset: Dataset,
+    *,
+    baseline: str | None = None,
+    metric: str | None = None,
+    margin_ratio: float = 0.01,
+) -> Comparisons:
+    """Compare every configuration of one dataset with its baseline.
+
+    Measured campaigns are compared over their paired blocks, and only where the A/A arm agrees
+    with the baseline; imported runs as samples of unknown order; published tables value by value,
+    without an interval.
+
+    Args:
+        dataset: What to compare within.
+        baseline: Configuration to compare with; the campaign's own by default.
+        metric: Metric of the runs; a task's own by default.
+        margin_ratio: Difference that would not matter, as a ratio: 0.01 is 1 %.
+
+    Raises:
+        UsageError: If there is no such baseline, or nothing to compare with it.
+    """
+    name = _baseline(dataset, baseline)
+    series = {(s.task, s.configuration): s for s in series_of(dataset, metric=metric)}
+    aa = _twin_checks(dataset, series, name, margin_ratio)
+    rows = []
+    for (task, configuration), other in series.items():
+        base = series.get((task, name))
+        if configuration in (name, dataset.manifest.twin) or base is None:
+            continue
+        rows.append(
+            _paired(base, other, aa.get(task), margin_ratio)
+            if dataset.manifest.paired
+            else _unpaired(base, other, margin_ratio)
+        )
+    rows += _published(dataset, name, margin_ratio)
+    if not rows:
+        raise UsageError(
+            f"nothing to compare with {name!r}",
+            source=dataset.name,
+            hint=f"Configurations here: {', '.join(dataset.configurations)}",
+        )
+    return Comparisons(baseline=name, rows=_with_holm(rows), aa=aa, margin_ratio=margin_ratio)
+
+
+def compare_datasets(
+    first: Dataset,
+    second: Dataset,
+    *,
+    metric: str | None = None,
+    margin_ratio: float = 0.01,
+    force: bool = False,
+) -> Comparisons:
+    """Compare what two datasets have in common, the first being the baseline.
+
+    Raises:
+        Refused: If facts that must agree differ, and `force` is not given.
+        UsageError: If they have no task and configuration in common.
+    """
+    forced = require_agreement(first.manifest, second.manifest, force=force)
+    ours = {(s.task, s.configuration): s for s in series_of(first, metric=metric)}
+    theirs = {(s.task, s.configuration): s for s in series_of(second, metric=metric)}
+    twins = {first.manifest.twin, second.manifest.twin}
+    rows = [
+        _unpaired(ours[key], theirs[key], margin_ratio)
+        for key in ours
+        if key in theirs and key[1] not in twins
+    ]
+    rows += _published_pairs(first, second, margin_ratio)
+    if not rows:
+        raise UsageError(
+            "the captures have no task and configuration in common",
+            hint=f"Tasks: {', '.join(first.tasks)} against {', '.join(second.tasks)}",
+        )
+    return Comparisons(
+        baseline=first.name,
+        rows=_with_holm(rows),
+        aa={},
+        margin_ratio=margin_ratio,
+        forced=forced,
+        notes=("measured one after the other: drift between the captures looks like a cost",),
+    )
+
+
+def _baseline(dataset: Dataset, asked: str | None) -> str:
+    names = dataset.configurations
+    name = asked or dataset.manifest.baseline or (names[0] if names else None)
+    if name is None or name not in names:
+        raise UsageError(
+            f"there is no configuration {name!r}" if name else "there is nothing in it",
+            source=dataset.name,
+            hint=f"Configurations here: {', '.join(names)}" if names else None,
+        )
+    return name
+
+
+def _twin_checks(
+    dataset: Dataset, series: dict[tuple[str, str], Series], baseline: str, margin_ratio: float
+) -> dict[str, AACheck]:
+    twin = dataset.manifest.twin
+    if twin is None or baseline != dataset.manifest.baseline:
+        return {}
+    pairs = {
+        task: (base, series[task, twin])
+        for (task, name), base in series.items()
+        if name == baseline and (task, twin) in series
+    }
+    return {
+        task: check_aa(
+            base.values,
+            other.values,
+            blocks=base.blocks,
+            other_blocks=other.blocks,
+            margin_ratio=margin_ratio,
+            family=len(pairs),
+        )
+        for task, (base, other) in pairs.items()
+        if _obstacle(base, other) is None
+    }
+
+
+def _paired(base: Series, other: Series, aa: AACheck | None, margin_ratio: float) -> Comparison:
+    if reason := _obstacle(base, other):
+        return _not_comparable(base, other, margin_ratio, "paired blocks", reason)
+    found = compare_paired(
+        base.values,
+        other.values,
+        blocks=base.blocks,
+        other_blocks=other.blocks,
+        margin_ratio=margin_ratio,
+        aa=aa,
+    )
+    return Comparison(
+        **_names(base, other, margin_ratio),
+        ratio=found.ratio,
+        low=found.interval.low if found.interval else None,
+        high=found.interval.high if found.interval else None,
+        n=found.n,
+        effective_n=found.effective_n,
+        p=found.sign_p,
+        p_holm=None,
+        p_check=found.wilcoxon_p,
+        verdict=found.verdict,
+        runs_needed=found.runs_needed,
+        order="paired blocks",
+        aa=aa,
+        notes=tuple(str(note) for note in found.notes),
+    )
+
+
+def _unpaired(base: Series, other: Series, margin_ratio: float) -> Comparison:
+    if reason := _obstacle(base, other):
+        return _not_comparable(base, other, margin_ratio, "order unknown", reason)
+    found = compare_unpaired(base.values, other.values, margin_ratio=margin_ratio)
+    return Comparison(
+        **_names(base, other, margin_ratio),
+        ratio=found.ratio,
+        low=found.interval.low if found.interval else None,
+        high=found.interval.high if found.interval else None,
+        n=min(found.n_baseline, found.n_other),
+        effective_n=None,
+        p=found.brunner_munzel_p,
+        p_holm=None,
+        p_check=None,
+        verdict=found.verdict,
+        runs_needed=None,
+        order="order unknown",
+        notes=tuple(str(note) for note in found.notes),
+    )
+
+
+def _names(base: Series, other: Series, margin_ratio: float) -> dict[str, Any]:
+    return {
+        "task": other.task,
+        "configuration": other.configuration,
+        "baseline": base.configuration,
+        "metric": other.metric,
+        "unit": other.unit,
+        "baseline_value": float(np.median(base.values)) if base.values.size else math.nan,
+        "value": float(np.median(other.values)) if other.values.size else math.nan,
+        "margin_ratio": margin_ratio,
+    }
+
+
+def _not_comparable(
+    base: Series, other: Series, margin_ratio: float, order: Order, reason: str
+) -> Comparison:
+    return Comparison(
+        **_names(base, other, margin_ratio),
+        ratio=math.nan,
+        low=None,
+        high=None,
+        n=0,
+        effective_n=None,
+        p=None,
+        p_holm=None,
+        p_check=None,
+        verdict=Verdict.NOT_COMPARABLE,
+        runs_needed=None,
+        order=order,
+        notes=(reason,),
+    )
+
+
+def _obstacle(base: Series, other: Series) -> str | None:
+    """Return why two series have no ratio, or None if they have one."""
+    for series in (base, other):
+        if not series.values.size:
+            return f"no counted run of {series.configuration} succeeded"
+        if series.values.min() <= 0:
+            return f"{series.metric} is not above zero in every run: there is no ratio"
+    return None
+
+
+def _published(dataset: Dataset, baseline: str, margin_ratio: float) -> list[Comparison]:
+    rows = [row for row in summaries(dataset) if _is_published(row)]
+    base = {_key(row): row for row in rows if row.configuration == baseline}
+    return [
+        _by_value(base[_key(row)], row, margin_ratio)
+        for row in rows
+        if row.configuration != baseline and _key(row) in base
+    ]
+
+
+def _published_pairs(first: Dataset, second: Dataset, margin_ratio: float) -> list[Comparison]:
+    ours = {
+        (*_key(row), row.configuration): row for row in summaries(first) if row.typical is not None
+    }
+    rows = []
+    for row in summaries(second):
+        base = ours.get((*_key(row), row.configuration))
+        if base is not None and (_is_published(row) or _is_published(base)):
+            rows.append(_by_value(base, row, margin_ratio))
+    return rows
+
+
+def _is_published(row: TaskSummary) -> bool:
+    return row.metric == "duration" and row.typical is not None
+
+
+def _key(row: TaskSummary) -> tuple[str, ...]:
+    return (row.task, row.metric, row.unit, row.layer, row.event, row.labels)
+
+
+def _by_value(base: TaskSummary, other: TaskSummary, margin_ratio: float) -> Comparison:
+    before, after = float(base.typical or 0.0), float(other.typical or 0.0)
+    return Comparison(
+        task=other.task,
+        configuration=other.configuration,
+        baseline=base.configuration,
+        metric=other.metric,
+        unit=other.unit,
+        layer=other.layer,
+        event=other.event,
+        baseline_value=before,
+        value=after,
+        ratio=after / before if before > 0 else math.nan,
+        low=None,
+        high=None,
+        n=1,
+        effective_n=None,
+        p=None,
+        p_holm=None,
+        p_check=None,
+        verdict=Verdict.INCONCLUSIVE,
+        runs_needed=None,
+        margin_ratio=margin_ratio,
+        order="published values",
+        notes=("a published value: no interval can be given",),
+    )
+
+
+def _with_holm(rows: Sequence[Comparison]) -> list[Comparison]:
+    """Adjust p over all rows; a difference that does not survive becomes inconclusive."""
+    tested = [row.p for row in rows if row.p is not None]
+    adjusted = iter(holm(tested).tolist())
+    result = []
+    for row in rows:
+        if row.p is None:
+            result.append(row)
+            continue
+        p_holm = next(adjusted)
+        lost = row.verdict in (Verdict.COSTS, Verdict.SAVES) and p_holm > ALPHA
+        notes = (*row.notes, f"does not survive Holm over {len(tested)} comparisons")
+        result.append(
+            replace(row, p_holm=p_holm, verdict=Verdict.INCONCLUSIVE, notes=notes)
+            if lost
+            else replace(row, p_holm=p_holm)
+        )
+    return result

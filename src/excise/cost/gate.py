@@ -1,0 +1,109 @@
+"""The gate: does any task cost more than is allowed?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from excise.cost.comparison import Comparison, compare_configurations, compare_datasets
+from excise.events.dataset import Dataset
+from excise.stats import Verdict
+from excise.units import format_ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateResult:
+    """What a gate decided.
+
+    Attributes:
+        compared: Comparisons that were judged.
+        failures: One line for each that failed.
+        lines: One line for each comparison.
+    """
+
+    compared: int
+    failures: tuple[str, ...]
+    lines: tuple[str, ...]
+    max_regression_ratio: float
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether nothing failed; with nothing compared, nothing passed."""
+        return self.compared > 0 and not self.failures
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result as plain values, for `--json`."""
+        return {
+            "passed": self.passed,
+            "compared": self.compared,
+            "max_regression_ratio": self.max_regression_ratio,
+            "failures": list(self.failures),
+        }
+
+
+def judge(
+    dataset: Dataset,
+    *,
+    baseline: str,
+    max_regression_ratio: float,
+    other: Dataset | None = None,
+    metric: str | None = None,
+    strict: bool = False,
+    force: bool = False,
+) -> GateResult:
+    """Judge every comparison of a dataset with its baseline.
+
+    Args:
+        dataset: What is to be let through.
+        baseline: A configuration of `dataset`; unused when `other` is given.
+        max_regression_ratio: Largest cost that passes: 0.02 is 2 %.
+        other: The capture to compare with, in place of a configuration.
+        metric: Metric of the runs; a task's own by default.
+        strict: Whether an interval that reaches above the limit fails too.
+        force: Whether to compare captures made under different conditions.
+
+    Raises:
+        Refused: If the captures may not be compared.
+        UsageError: If there is nothing to compare.
+    """
+    if other is None:
+        found = compare_configurations(
+            dataset, baseline=baseline, metric=metric, margin_ratio=max_regression_ratio
+        )
+    else:
+        found = compare_datasets(
+            other, dataset, metric=metric, margin_ratio=max_regression_ratio, force=force
+        )
+    limit = 1.0 + max_regression_ratio
+    lines, failures = [], []
+    for row in found.rows:
+        reason = _reason(row, limit, strict=strict)
+        line = f"{row.task} under {row.configuration}: {_shown(row)}"
+        lines.append(f"{'FAIL' if reason else 'ok  '} {line}")
+        if reason:
+            failures.append(f"{line}: {reason}")
+    return GateResult(
+        compared=len(found.rows),
+        failures=tuple(failures),
+        lines=tuple(lines),
+        max_regression_ratio=max_regression_ratio,
+    )
+
+
+def _reason(row: Comparison, limit: float, *, strict: bool) -> str | None:
+    allowed = format_ratio(limit)
+    if row.verdict is Verdict.NOT_COMPARABLE:
+        return "not comparable: " + ("; ".join(row.notes) or "the A/A arm differs")
+    low = row.low if row.low is not None else (row.ratio if row.n <= 1 else None)
+    if low is not None and low > limit:
+        return f"costs more than {allowed}"
+    if strict and (row.high is None or row.high > limit):
+        return f"a cost above {allowed} cannot be ruled out"
+    return None
+
+
+def _shown(row: Comparison) -> str:
+    text = format_ratio(row.ratio)
+    if row.low is None or row.high is None:
+        return f"{text} (no interval)"
+    return f"{text} [{format_ratio(row.low)}, {format_ratio(row.high)}]"

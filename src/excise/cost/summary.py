@@ -1,0 +1,121 @@
+"""Summaries: one row for each task and configuration, measured or published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from excise.cost.series import Series, series_of
+from excise.events.dataset import Dataset
+from excise.stats import summarise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSummary:
+    """What one task takes under one configuration; values in `unit`, None where unknown.
+
+    Attributes:
+        event: Part of the task that the row is about; "" for the whole task.
+        n: Counted values.
+        effective_n: Independent values they are worth.
+        first: The first run, never among the others.
+        failed: Runs that were not ok.
+        growing: Whether it grows with the run number, so that a mean has no meaning.
+        note: What the source says in place of or beside a value.
+    """
+
+    task: str
+    configuration: str
+    metric: str
+    unit: str
+    layer: str = "task"
+    event: str = ""
+    labels: str = ""
+    n: int | None = None
+    effective_n: float | None = None
+    first: float | None = None
+    min: float | None = None
+    mean: float | None = None
+    median: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+    sd: float | None = None
+    failed: int = 0
+    growing: bool = False
+    note: str = ""
+
+    @property
+    def typical(self) -> float | None:
+        """Return the median, or the mean where a source gives no median, or the minimum."""
+        for value in (self.median, self.mean, self.min):
+            if value is not None:
+                return value
+        return None
+
+
+def summaries(dataset: Dataset, *, metric: str | None = None) -> list[TaskSummary]:
+    """Return one summary for each task and configuration, then the rows of published tables.
+
+    Args:
+        dataset: Runs, aggregates, or both.
+        metric: Metric of the runs; a task's own by default. Aggregates are always given whole.
+
+    Raises:
+        UsageError: If no run has that metric.
+    """
+    measured = [_measured(series) for series in series_of(dataset, metric=metric)]
+    return [*measured, *_published(dataset)]
+
+
+def _measured(series: Series) -> TaskSummary:
+    if not series.values.size:
+        return TaskSummary(
+            task=series.task,
+            configuration=series.configuration,
+            metric=series.metric,
+            unit=series.unit,
+            n=0,
+            first=series.first,
+            failed=series.failed,
+            note="no counted run" if not series.failed else "every counted run failed",
+        )
+    found = summarise(series.values)
+    return TaskSummary(
+        task=series.task,
+        configuration=series.configuration,
+        metric=series.metric,
+        unit=series.unit,
+        n=found.n,
+        effective_n=found.effective_n,
+        first=series.first,
+        min=found.min,
+        mean=found.mean,
+        median=found.median,
+        p95=found.p95,
+        p99=found.p99,
+        max=found.max,
+        sd=found.sd,
+        failed=series.failed,
+    )
+
+
+def _published(dataset: Dataset) -> Iterator[TaskSummary]:
+    for row in dataset.aggregates.iter_rows(named=True):
+        yield TaskSummary(
+            task=row["task"],
+            configuration=row["configuration"],
+            metric=row["metric"],
+            unit=row["unit"],
+            layer=row["layer"],
+            event=row["event"],
+            labels=row["labels"],
+            n=None if row["count"] is None else int(row["count"]),
+            first=row["first"],
+            min=row["min"],
+            mean=row["mean"],
+            median=row["median"],
+            max=row["max"],
+            sd=row["sd"],
+            note=row["note"],
+        )

@@ -1,0 +1,350 @@
+"""Building reports: results in, one model out, which every renderer prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from excise.capture.manifest import Manifest
+from excise.cost.attribution import Attribution, attributions
+from excise.cost.comparison import Comparison, Comparisons, compare_configurations
+from excise.cost.summary import TaskSummary, summaries
+from excise.errors import UsageError
+from excise.events.dataset import Dataset
+from excise.report import pictures, tables
+from excise.report.model import Block, Chart, Paragraph, Report, Section
+from excise.stats import AAOutcome
+from excise.units import format_ratio
+
+
+def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = False) -> Report:
+    """Return what a capture holds: summaries, memory, effects, losses, facts.
+
+    Raises:
+        UsageError: If no run has the metric.
+    """
+    rows = summaries(dataset, metric=metric)
+    sections = [
+        Section(heading="Summary", blocks=[*_warnings(dataset), *_summary_blocks(rows, metric)]),
+        *_memory(dataset, metric),
+        *_proof(dataset),
+    ]
+    return Report(
+        title=dataset.manifest.title,
+        sections=[section for section in sections if section.blocks],
+        facts=_facts([dataset], private=private),
+        data={"capture": _identity(dataset), "summaries": _plain(rows)},
+    )
+
+
+def build_comparison(found: Comparisons, *datasets: Dataset) -> Report:
+    """Return comparisons as a report: the default lines, the table, the A/A arm."""
+    title = " against ".join(dataset.manifest.title for dataset in datasets)
+    return Report(
+        title=title,
+        sections=[_comparison_section(found, datasets), *_proof(*datasets)],
+        facts=_facts(datasets, private=False),
+        data={"captures": [_identity(each) for each in datasets], **_comparison_data(found)},
+    )
+
+
+def build_attribution(dataset: Dataset, *, task: str | None = None) -> Report:
+    """Return the attribution of a capture's tasks as a report.
+
+    Raises:
+        UsageError: If there is no such task, or nothing to attribute.
+    """
+    found = attributions(dataset, task=task)
+    return Report(
+        title=dataset.manifest.title,
+        sections=[_attribution_section(found), *_proof(dataset)],
+        facts=_facts([dataset], private=False),
+        data={"capture": _identity(dataset), "attributions": _plain(found)},
+    )
+
+
+def build_report(
+    dataset: Dataset,
+    *,
+    beside: Sequence[Dataset] = (),
+    metric: str | None = None,
+    margin_ratio: float = 0.01,
+    private: bool = False,
+) -> Report:
+    """Return the whole report of a capture.
+
+    Args:
+        dataset: The capture.
+        beside: Captures or references printed beside it, each in a section of its own.
+        metric: Metric of the runs; a task's own by default.
+        margin_ratio: Difference that would not matter: 0.01 is 1 %.
+        private: Whether to print facts that name the host.
+
+    Raises:
+        UsageError: If no run has the metric.
+    """
+    rows = summaries(dataset, metric=metric)
+    sections: list[Section] = []
+    data: dict[str, Any] = {"capture": _identity(dataset)}
+    found = _compared(dataset, metric, margin_ratio)
+    if found is not None:
+        sections.append(_comparison_section(found, [dataset]))
+        data |= _comparison_data(found)
+    blocks: list[Block] = [] if found is not None else _warnings(dataset)
+    sections.append(Section(heading="Runs", blocks=[*blocks, *_summary_blocks(rows, metric)]))
+    data["summaries"] = _plain(rows)
+    sections += _memory(dataset, metric)
+    explained = _attributed(dataset)
+    if explained:
+        sections.append(_attribution_section(explained))
+        data["attributions"] = _plain(explained)
+    charts: list[Chart] = list(pictures.run_charts(dataset, metric=metric))
+    if charts:
+        sections.append(Section(heading="Every run", blocks=charts))
+    sections += _proof(dataset)
+    for other in beside:
+        sections.append(_beside(other))
+        data.setdefault("beside", []).append(
+            {"capture": _identity(other), "summaries": _plain(summaries(other))}
+        )
+    return Report(
+        title=dataset.manifest.title,
+        sections=[section for section in sections if section.blocks],
+        facts=_facts([dataset], private=private),
+        data=data,
+    )
+
+
+def result_line(row: Comparison, *, effects: Iterable[str] = ()) -> str:
+    """Return one comparison as a sentence that can stand alone.
+
+    It tells change, interval, how and how often it was measured, the A/A arm, the margin with the
+    verdict, and how the configuration was verified: a reader needs nothing else to judge it.
+    """
+    name = f"{row.task} {row.event}".strip()
+    if math.isnan(row.ratio):
+        return f"{name} under {row.configuration}: not comparable ({'; '.join(row.notes)})"
+    said = [f"{row.n:,} {'pairs' if row.order == 'paired blocks' else 'runs'}"]
+    if row.effective_n is not None:
+        said[0] += f", ESS {row.effective_n:.0f}"
+    if row.aa is not None:
+        interval = row.aa.interval
+        low, high = (interval.low, interval.high) if interval else (None, None)
+        twin = format_ratio(row.aa.comparison.ratio)
+        said.append(f"A/A arm {twin} {tables.interval_text(low, high)}")
+    said.append(f"margin {format_ratio(1 + row.margin_ratio)}: {tables.verdict_text(row)}")
+    if verified := ", ".join(effects):
+        said.append(f"verified: {verified}")
+    change = format_ratio(row.ratio)
+    if row.low is not None:
+        change += f" {tables.interval_text(row.low, row.high)}"
+    return f"{name} under {row.configuration}: {change} ({row.order}; {'; '.join(said)})"
+
+
+def _comparison_section(found: Comparisons, datasets: Sequence[Dataset]) -> Section:
+    verified = {
+        effect.configuration: effect.check
+        for dataset in datasets
+        for effect in dataset.effects
+        if effect.outcome == "PASSED"
+    }
+    blocks: list[Block] = [
+        Paragraph(
+            text=result_line(row, effects=filter(None, [verified.get(row.configuration)])),
+            kind="result",
+        )
+        for row in found.rows
+        if row.order != "published values"
+    ]
+    blocks += [warning for dataset in datasets for warning in _warnings(dataset)]
+    blocks += [Paragraph(text=note, kind="warning") for note in found.notes]
+    if failed := [task for task, aa in found.aa.items() if aa.outcome is AAOutcome.FAILED]:
+        text = (
+            f"The A/A arm differs from the baseline in {', '.join(failed)}: this machine makes "
+            "differences where there are none, so nothing is concluded there."
+        )
+        blocks.append(Paragraph(text=text, kind="warning"))
+    blocks += [
+        Paragraph(text=f"Compared by force although {line}", kind="warning")
+        for line in found.forced
+    ]
+    blocks.append(tables.comparison_table(found))
+    if chart := pictures.interval_chart(found):
+        blocks.append(chart)
+    if table := tables.aa_table(found):
+        blocks.append(table)
+    return Section(heading=f"Cost against {found.baseline}", blocks=blocks)
+
+
+def _attribution_section(found: Sequence[Attribution]) -> Section:
+    blocks: list[Block] = []
+    charts = {
+        (each.task, each.configuration): chart
+        for each in found
+        for chart in pictures.waterfalls([each])
+    }
+    for each in found:
+        blocks += [
+            Paragraph(text=f"{each.task} under {each.configuration}: {flag}", kind="warning")
+            for flag in each.flags
+        ]
+        blocks.append(tables.attribution_table(each))
+        if chart := charts.get((each.task, each.configuration)):
+            blocks.append(chart)
+    return Section(heading="What explains the totals", blocks=blocks)
+
+
+def _summary_blocks(rows: Sequence[TaskSummary], metric: str | None) -> list[Block]:
+    if not rows:
+        return [Paragraph(text="There are no runs and no published rows.", kind="warning")]
+    measured = [row for row in rows if row.metric != "duration" or row.effective_n is not None]
+    published = [row for row in rows if row not in measured]
+    blocks: list[Block] = []
+    if measured:
+        what = f" of {metric}" if metric else ""
+        caption = f"Each task under each configuration{what}; the first run is not among the rest"
+        blocks.append(tables.summary_table(measured, caption=caption))
+    if published:
+        name = "published" if measured else "runs"
+        blocks.append(tables.summary_table(published, name=name, caption="As published"))
+    return blocks
+
+
+def _memory(dataset: Dataset, metric: str | None) -> list[Section]:
+    if (
+        metric is not None
+        or dataset.runs.get_column("max_rss_bytes").null_count() == dataset.runs.height
+    ):
+        return []
+    rows = summaries(dataset, metric="max_rss_bytes")
+    table = tables.summary_table(
+        [row for row in rows if row.metric == "max_rss_bytes"],
+        name="memory",
+        caption="Largest resident set of the child itself",
+    )
+    return [Section(heading="Memory", blocks=[table])]
+
+
+def _proof(*datasets: Dataset) -> list[Section]:
+    sections = []
+    if effects := [effect for dataset in datasets for effect in dataset.effects]:
+        table = tables.effects_table(list(dict.fromkeys(effects)))
+        sections.append(Section(heading="Configurations in effect", blocks=[table]))
+    if losses := [loss for dataset in datasets for loss in dataset.losses]:
+        sections.append(Section(heading="Lost data", blocks=[tables.losses_table(losses)]))
+    return sections
+
+
+def _beside(other: Dataset) -> Section:
+    sources = "; ".join(
+        f"{source.title} {source.url}".strip() for source in other.manifest.sources if source.title
+    )
+    blocks: list[Block] = [Paragraph(text=f"Source: {sources}")] if sources else []
+    found = _compared(other, None, 0.01)
+    if found is not None:
+        blocks.append(dataclasses.replace(tables.comparison_table(found), name=_beside_name(other)))
+    else:
+        blocks.append(tables.summary_table(summaries(other), name=_beside_name(other)))
+    return Section(heading=f"Beside it: {other.manifest.title}", blocks=blocks)
+
+
+def _beside_name(other: Dataset) -> str:
+    from excise.report.model import file_safe
+
+    return file_safe(f"beside-{other.name}")
+
+
+def _compared(dataset: Dataset, metric: str | None, margin_ratio: float) -> Comparisons | None:
+    if len(dataset.configurations) < 2:
+        return None
+    try:
+        return compare_configurations(dataset, metric=metric, margin_ratio=margin_ratio)
+    except UsageError:
+        return None  # one arm only, or nothing that both have: the summaries say all there is
+
+
+def _attributed(dataset: Dataset) -> list[Attribution]:
+    if not dataset.events.height:
+        return []
+    return attributions(dataset)
+
+
+def _warnings(dataset: Dataset) -> list[Block]:
+    texts = []
+    lost = sum(loss.count for loss in dataset.losses)
+    if lost:
+        texts.append(f"{lost:,} lines, records or events of {dataset.name} could not be used.")
+    failed = dataset.runs.filter(~dataset.runs.get_column("ok").fill_null(True)).height
+    if failed:
+        texts.append(f"{failed:,} of {dataset.runs.height:,} runs of {dataset.name} failed.")
+    if dataset.sessions and dataset.sessions[-1].state != "finished":
+        texts.append(f"{dataset.name} is not complete: run the same command again to go on.")
+    texts += dataset.manifest.notes
+    return [Paragraph(text=text, kind="warning") for text in texts]
+
+
+def _facts(datasets: Sequence[Dataset], *, private: bool) -> list[tuple[str, str]]:
+    rows = []
+    for dataset in datasets:
+        manifest = dataset.manifest
+        before = f"{dataset.name}: " if len(datasets) > 1 else ""
+        rows.append((f"{before}capture", f"{manifest.id} of {manifest.created}"))
+        if manifest.seed is not None:
+            rows.append((f"{before}seed", str(manifest.seed)))
+        rows += [
+            (f"{before}{name}", value) for name, value in _fact_rows(manifest, private=private)
+        ]
+    return rows
+
+
+def _fact_rows(manifest: Manifest, *, private: bool) -> Iterable[tuple[str, str]]:
+    for fact in manifest.host_facts:
+        if fact.private and not private:
+            continue
+        value = f"unknown ({fact.note})" if fact.value is None and fact.note else str(fact.value)
+        if fact.unit not in ("", "1"):
+            value = tables.shown(float(fact.value), fact.unit) if fact.value is not None else value
+        yield fact.name, value
+    for clock in manifest.clocks:
+        resolution = tables.shown(clock.resolution_ns, "ns")
+        yield f"clock {clock.name}", f"resolution {resolution}"
+    for source in manifest.sources:
+        yield "source", " ".join(filter(None, [source.title or source.path, source.url]))
+
+
+def _identity(dataset: Dataset) -> dict[str, Any]:
+    manifest = dataset.manifest
+    return {
+        "name": dataset.name,
+        "id": manifest.id,
+        "title": manifest.title,
+        "origin": manifest.origin,
+        "created": manifest.created,
+        "baseline": manifest.baseline,
+        "runs": dataset.runs.height,
+        "losses": sum(loss.count for loss in dataset.losses),
+    }
+
+
+def _comparison_data(found: Comparisons) -> dict[str, Any]:
+    return {
+        "baseline": found.baseline,
+        "margin_ratio": found.margin_ratio,
+        "comparisons": _plain([dataclasses.replace(row, aa=None) for row in found.rows]),
+        "aa": {
+            task: {
+                "outcome": str(check.outcome),
+                "ratio": check.comparison.ratio,
+                "low": check.interval.low if check.interval else None,
+                "high": check.interval.high if check.interval else None,
+            }
+            for task, check in found.aa.items()
+        },
+        "forced": list(found.forced),
+    }
+
+
+def _plain(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(row) for row in rows]

@@ -1,0 +1,333 @@
+"""From results to tables: what each cell says, and which value stands behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from excise.capture.journal import Effect, Loss
+from excise.cost.attribution import Attribution, Part
+from excise.cost.comparison import Comparison, Comparisons
+from excise.cost.summary import TaskSummary
+from excise.report.model import Cell, Column, Emphasis, Table, file_safe
+from excise.stats import AAOutcome, Verdict
+from excise.units import format_bytes, format_count, format_ns, format_ratio
+
+_EMPHASIS: Final[dict[Verdict, Emphasis]] = {
+    Verdict.COSTS: "bad",
+    Verdict.SAVES: "good",
+    Verdict.EQUIVALENT: "none",
+    Verdict.INCONCLUSIVE: "muted",
+    Verdict.NOT_COMPARABLE: "warn",
+}
+_NS_PER: Final = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+DASH: Final = Cell(text="–")
+
+
+def shown(value: float | None, unit: str) -> str:
+    """Return a value with its unit, rounded for reading; a dash for None."""
+    if value is None or math.isnan(value):
+        return "–"
+    if unit in _NS_PER:
+        return format_ns(value * _NS_PER[unit])
+    if unit == "B":
+        return format_bytes(value)
+    return format_count(value) if unit in ("1", "") else f"{format_count(value)} {unit}"
+
+
+def value_cell(value: float | None, unit: str) -> Cell:
+    """Return the cell of a value; a dash where there is none."""
+    return (
+        DASH if value is None or math.isnan(value) else Cell(text=shown(value, unit), value=value)
+    )
+
+
+def interval_text(low: float | None, high: float | None) -> str:
+    """Return an interval of a ratio as changes in per cent, or a dash."""
+    if low is None or high is None:
+        return "–"
+    return f"[{format_ratio(low)}, {format_ratio(high)}]"
+
+
+def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: str = "") -> Table:
+    """Return first, minimum, mean, quantiles and maximum of each task and configuration."""
+    parts = any(row.event for row in rows)
+    columns = [
+        Column(name="task", heading="Task", align="left"),
+        Column(name="configuration", heading="Configuration", align="left"),
+    ]
+    if parts:
+        columns.append(Column(name="event", heading="Part", align="left"))
+    unit = _common_unit(rows)
+    statistics = [
+        each for each in _STATISTICS if any(getattr(row, each) is not None for row in rows)
+    ]
+    columns += [
+        Column(name=each, heading=each, value_unit=unit, optional=each in ("p99", "min"))
+        for each in statistics
+    ]
+    columns.append(Column(name="n", heading="n"))
+    measured = any(row.effective_n is not None for row in rows)
+    if measured:
+        columns.append(Column(name="effective_n", heading="ESS"))
+        columns.append(Column(name="failed", heading="failed"))
+    noted = any(row.note for row in rows)
+    if noted:
+        columns.append(Column(name="note", heading="note", align="left"))
+    cells = []
+    for row in rows:
+        line = [_word(row.task), _word(row.configuration)]
+        if parts:
+            line.append(_word(_part_name(row)))
+        line += [_statistic(row, each) for each in statistics]
+        line.append(_count(row.n))
+        if measured:
+            line.append(_count(row.effective_n))
+            line.append(Cell(text=str(row.failed), value=row.failed, emphasis=_failed(row.failed)))
+        if noted:
+            line.append(_word(row.note))
+        cells.append(line)
+    return Table(name=name, columns=columns, rows=cells, caption=caption)
+
+
+_STATISTICS: Final = ("first", "min", "mean", "median", "p95", "p99", "max", "sd")
+
+
+def _statistic(row: TaskSummary, name: str) -> Cell:
+    if name == "mean" and row.growing:
+        return Cell(text="grows", emphasis="warn")
+    return value_cell(getattr(row, name), row.unit)
+
+
+def _common_unit(rows: Sequence[TaskSummary]) -> str:
+    units = {row.unit for row in rows}
+    return units.pop() if len(units) == 1 else ""
+
+
+def _part_name(row: TaskSummary) -> str:
+    name = f"{row.layer}|{row.event}" if row.event and row.layer != "task" else row.event
+    if row.metric != "duration" and row.layer != "task":
+        name = f"{name} ({row.metric})"
+    return f"{name} {row.labels}".strip()
+
+
+def comparison_table(found: Comparisons) -> Table:
+    """Return each configuration against the baseline: change, interval, verdict."""
+    parts = any(row.event for row in found.rows)
+    columns = [
+        Column(name="task", heading="Task", align="left"),
+        Column(name="configuration", heading="Configuration", align="left"),
+        Column(name="baseline_value", heading=found.baseline, value_unit=_unit_of(found.rows)),
+        Column(name="value", heading="Value", value_unit=_unit_of(found.rows)),
+        Column(name="ratio", heading="Change"),
+        Column(name="interval", heading="95 % interval"),
+        Column(name="verdict", heading="Verdict", align="left"),
+        Column(name="n", heading="n", optional=True),
+        Column(name="effective_n", heading="ESS", optional=True),
+        Column(name="p_holm", heading="p (Holm)", optional=True),
+    ]
+    if parts:
+        columns.insert(1, Column(name="event", heading="Part", align="left"))
+    rows = []
+    for row in found.rows:
+        line = [
+            _word(row.task),
+            _word(row.configuration),
+            value_cell(row.baseline_value, row.unit),
+            value_cell(row.value, row.unit),
+            _ratio(row),
+            Cell(text=interval_text(row.low, row.high)),
+            Cell(
+                text=verdict_text(row),
+                value=str(row.verdict),
+                emphasis=_EMPHASIS[row.verdict] if row.order != "published values" else "none",
+            ),
+            _count(row.n),
+            _count(row.effective_n),
+            DASH if row.p_holm is None else Cell(text=f"{row.p_holm:.2g}", value=row.p_holm),
+        ]
+        if parts:
+            line.insert(1, _word(f"{row.layer}|{row.event}" if row.event else ""))
+        rows.append(line)
+    return Table(
+        name="comparison",
+        columns=columns,
+        rows=rows,
+        caption=f"Change against {found.baseline}; margin {found.margin_ratio:.2%}",
+        notes=_orders(found.rows),
+    )
+
+
+def verdict_text(row: Comparison) -> str:
+    """Return the verdict in words, with how many more blocks would decide."""
+    if row.order == "published values":
+        return "published, no interval"
+    if row.verdict is Verdict.INCONCLUSIVE and row.runs_needed:
+        return f"{row.verdict}, run {row.runs_needed:,} more"
+    return str(row.verdict)
+
+
+def _orders(rows: Iterable[Comparison]) -> list[str]:
+    orders = sorted({row.order for row in rows})
+    words = {
+        "paired blocks": "Ratio: median of ln ratios over randomised blocks; interval: sign test.",
+        "order unknown": "Order unknown: ratio of medians; test: Brunner-Munzel. Drift may look "
+        "like a cost.",
+        "published values": "Published values: ratio of the printed figures; no interval exists.",
+    }
+    return [words[order] for order in orders]
+
+
+def _unit_of(rows: Sequence[Comparison]) -> str:
+    units = {row.unit for row in rows}
+    return units.pop() if len(units) == 1 else ""
+
+
+def _ratio(row: Comparison) -> Cell:
+    if math.isnan(row.ratio):
+        return DASH
+    return Cell(text=format_ratio(row.ratio), value=row.ratio)
+
+
+def aa_table(found: Comparisons) -> Table | None:
+    """Return the A/A arm of each task, or None where there is no such arm."""
+    if not found.aa:
+        return None
+    rows = []
+    for task, check in found.aa.items():
+        interval = check.interval
+        failed = check.outcome is AAOutcome.FAILED
+        rows.append(
+            [
+                _word(task),
+                Cell(text=format_ratio(check.comparison.ratio), value=check.comparison.ratio),
+                Cell(
+                    text=interval_text(
+                        *((interval.low, interval.high) if interval else (None, None))
+                    )
+                ),
+                Cell(text=str(check.outcome), emphasis="bad" if failed else "none"),
+                _count(check.comparison.n),
+            ]
+        )
+    return Table(
+        name="aa",
+        columns=[
+            Column(name="task", heading="Task", align="left"),
+            Column(name="ratio", heading="A/A change"),
+            Column(name="interval", heading="95 % interval"),
+            Column(name="outcome", heading="Outcome", align="left"),
+            Column(name="n", heading="n"),
+        ],
+        rows=rows,
+        caption="The baseline against itself: what this machine calls a difference without one",
+    )
+
+
+def attribution_table(found: Attribution) -> Table:
+    """Return the parts of one total, its remainder and the probe's own cost."""
+    rows = [
+        [
+            _word(f"{'  ' * part.depth}{part_label(part)}"),
+            _word(part.role),
+            value_cell(part.value, found.unit),
+            Cell(text=f"{part.share:.1%}", value=part.share, emphasis=_share(part)),
+            _count(part.runs),
+        ]
+        for part in found.parts
+    ]
+    total = [
+        _word("total"),
+        _word("total"),
+        value_cell(found.total, found.unit),
+        Cell(text="100.0%", value=1.0),
+        _count(found.n),
+    ]
+    return Table(
+        name=file_safe(f"attribution-{found.task}-{found.configuration}"),
+        columns=[
+            Column(name="part", heading="Part", align="left"),
+            Column(name="role", heading="Role", align="left"),
+            Column(name="value", heading="Mean per run", value_unit=found.unit),
+            Column(name="share", heading="Share of total"),
+            Column(name="runs", heading="runs"),
+        ],
+        rows=[*rows, total],
+        caption=f"{found.task} under {found.configuration}: "
+        f"{found.explained:.1%} of {shown(found.total, found.unit)} explained",
+        notes=list(found.flags),
+    )
+
+
+def part_label(part: Part) -> str:
+    """Return how a part is called: layer, event and labels."""
+    name = f"{part.layer}|{part.event}" if part.layer else part.event
+    return f"{name} ({part.labels})" if part.labels else name
+
+
+def _share(part: Part) -> Emphasis:
+    return "bad" if part.share > 1.0 or part.share < 0.0 else "none"
+
+
+def effects_table(effects: Sequence[Effect]) -> Table:
+    """Return how each configuration was seen to have taken effect."""
+    return Table(
+        name="effects",
+        columns=[
+            Column(name="configuration", heading="Configuration", align="left"),
+            Column(name="check", heading="Asked", align="left"),
+            Column(name="expected", heading="Expected", align="left"),
+            Column(name="got", heading="Got", align="left"),
+            Column(name="outcome", heading="Outcome", align="left"),
+        ],
+        rows=[
+            [
+                _word(each.configuration),
+                _word(each.check),
+                _word(each.expected),
+                _word(each.got),
+                Cell(text=each.outcome, emphasis="good" if each.outcome == "PASSED" else "bad"),
+            ]
+            for each in effects
+        ],
+        caption="Did each configuration take effect? Asked before anything was measured",
+    )
+
+
+def losses_table(losses: Sequence[Loss]) -> Table:
+    """Return what was lost on reading, and why; the first hundred places."""
+    rows = [
+        [
+            _word(each.source),
+            _count(each.line if each.line is not None else each.offset),
+            _count(each.count),
+            _word(each.reason),
+        ]
+        for each in losses[:100]
+    ]
+    more = len(losses) - 100
+    return Table(
+        name="losses",
+        columns=[
+            Column(name="source", heading="Source", align="left"),
+            Column(name="place", heading="Line or offset"),
+            Column(name="count", heading="Lost"),
+            Column(name="reason", heading="Reason", align="left"),
+        ],
+        rows=rows,
+        caption="What could not be used",
+        notes=[f"and {more:,} more places"] if more > 0 else [],
+    )
+
+
+def _word(text: str) -> Cell:
+    return Cell(text=text, value=text)
+
+
+def _count(value: float | None) -> Cell:
+    return DASH if value is None else Cell(text=format_count(round(value)), value=value)
+
+
+def _failed(failed: int) -> Emphasis:
+    return "bad" if failed else "none"

@@ -1,0 +1,110 @@
+"""Campaign files: what is accepted, and how a wrong one is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from excise.campaign.spec import ad_hoc, from_plain, parse_campaign, read_campaign
+from excise.errors import SpecError
+
+GOOD = """
+baseline = "off"
+[[configurations]]
+name = "off"
+[[configurations]]
+name = "on"
+environment = { A = "1" }
+[[tasks]]
+name = "t"
+command = ["true"]
+"""
+
+
+def wrong(text: str) -> SpecError:
+    with pytest.raises(SpecError, match=r".") as caught:
+        parse_campaign(text.encode(), source="c.toml")
+    return caught.value
+
+
+def test_a_campaign_survives_the_manifest() -> None:
+    campaign = parse_campaign(GOOD.encode(), source="c.toml", default_title="mine")
+    assert campaign.title == "mine"
+    assert campaign.arms == ["off", "off (A/A)", "on"]
+    assert from_plain(msgspec.to_builtins(campaign), source="m") == campaign
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "reason"),
+    [
+        (("baseline", "basline"), None, "unknown field `basline`"),
+        (('baseline = "off"', 'baseline = "of"'), "baseline", "no configuration is called 'of'"),
+        (('baseline = "off"', "blocks = 0"), "blocks", ">= 1"),
+        (('baseline = "off"', 'blocks = "many"'), "blocks", "Expected `int`, got `str`"),
+        (('baseline = "off"', 'margin = "wide"'), "margin", "wide"),
+        (('name = "on"', 'name = "off"'), "configurations[1].name", "given twice"),
+        (('A = "1"', "A = 1"), "configurations[1].environment[...]", "Expected `str`, got `int`"),
+        (('command = ["true"]', 'comand = ["true"]'), "tasks[0]", "unknown field `comand`"),
+        (('command = ["true"]', ""), "tasks[0]", "exactly one of command, workload"),
+        (('command = ["true"]', "command = []"), "tasks[0].command", "no words"),
+        (('name = "t"', 'name = "t"\ntimeout = "soon"'), "tasks[0].timeout", "soon"),
+        (('name = "t"', 'name = "t"\ntimeout = "0s"'), "tasks[0].timeout", "above zero"),
+        (('name = "on"', 'name = "off (A/A)"'), "configurations", "name of the A/A arm"),
+        (
+            ('name = "on"', 'name = "on"\ntook_effect = [{ file = "/x" }]'),
+            "configurations[1].took_effect",
+            "what the file must hold",
+        ),
+        (
+            ('name = "on"', 'name = "on"\ntook_effect = [{ file = "/x", matches = "(" }]'),
+            "configurations[1].took_effect.matches",
+            "not a regular expression",
+        ),
+    ],
+)
+def test_a_wrong_campaign_names_key_and_reason(
+    change: tuple[str, str], key: str | None, reason: str
+) -> None:
+    error = wrong(GOOD.replace(*change))
+    assert error.key == key
+    assert reason in error.reason
+    assert error.source == "c.toml"
+    assert error.exit_code == 2
+
+
+def test_what_is_not_toml_names_the_line() -> None:
+    assert "line 1" in wrong("= 3").reason
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(SpecError, match="is not TOML"):
+        parse_campaign(b"\xff\xfe", source="c.toml")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"none\.toml: cannot be read"):
+        read_campaign(tmp_path / "none.toml")
+
+
+def test_ad_hoc_configurations_are_prefixes_and_mechanisms() -> None:
+    campaign = ad_hoc(
+        ["none", "both: --landlock --seccomp 100 env A=1"], ["gpg", "--version"], blocks=5
+    )
+    none, both = campaign.configurations
+    assert (none.prefix, none.probe) == ([], [])
+    assert (both.prefix, both.probe) == (["env", "A=1"], ["--landlock", "--seccomp", "100"])
+    assert campaign.tasks[0].name == "gpg"
+    assert campaign.blocks == 5
+
+
+@pytest.mark.parametrize(
+    ("configurations", "command", "reason"),
+    [([], [], "no command"), ([": env"], ["true"], "has no name"), (["a: '"], ["true"], "quot")],
+)
+def test_a_wrong_command_line_is_refused(
+    configurations: list[str], command: list[str], reason: str
+) -> None:
+    with pytest.raises(SpecError, match=reason):
+        ad_hoc(configurations, command)

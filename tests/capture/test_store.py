@@ -1,0 +1,126 @@
+"""The capture on disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captures import manifest
+from excise.capture.journal import Calibration, Loss, decode, encode
+from excise.capture.manifest import SCHEMA_VERSION
+from excise.capture.store import (
+    JOURNAL,
+    MANIFEST,
+    Capture,
+    end_of_last_line,
+    journal_chunks,
+    read_manifest,
+)
+from excise.errors import CaptureError
+
+
+def records(path: Path) -> list[object]:
+    return [decode(line) for line in (path / JOURNAL).read_bytes().splitlines()]
+
+
+def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
+    written = [Calibration(task="stat", operations=1000), Loss(reason="cut", line=3)]
+    with Capture.create(tmp_path / "c", manifest()) as capture:
+        capture.append(written[0])
+        capture.extend([written[1]])
+    assert records(tmp_path / "c") == written
+    assert read_manifest(tmp_path / "c") == manifest()
+
+
+def test_a_torn_last_line_is_dropped_and_declared(tmp_path: Path) -> None:
+    with Capture.create(tmp_path / "c", manifest()) as capture:
+        capture.append(Calibration(task="stat", operations=1))
+    whole = (tmp_path / "c" / JOURNAL).read_bytes()
+    torn = encode(Calibration(task="read", operations=2))[:-7]
+    (tmp_path / "c" / JOURNAL).write_bytes(whole + torn)
+    with Capture.open(tmp_path / "c") as capture:
+        assert capture.torn_bytes == len(torn)
+    kept, declared = records(tmp_path / "c")
+    assert kept == Calibration(task="stat", operations=1)
+    assert isinstance(declared, Loss)
+    assert declared.offset == len(whole)
+    assert declared.text == torn.decode()
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    with (
+        Capture.create(tmp_path / "c", manifest()),
+        pytest.raises(CaptureError, match="another process is writing"),
+    ):
+        Capture.open(tmp_path / "c")
+
+
+def test_an_existing_folder_with_content_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    with pytest.raises(CaptureError, match="already exists"):
+        Capture.create(tmp_path, manifest())
+    assert (tmp_path / "mine.txt").read_text() == "precious"
+
+
+def test_raw_data_is_never_overwritten(tmp_path: Path) -> None:
+    with Capture.create(tmp_path / "c", manifest()) as capture:
+        capture.add_raw("../../a.log", b"one")
+        with pytest.raises(CaptureError, match="already exists"):
+            capture.add_raw("a.log", b"two")
+    assert (tmp_path / "c" / "raw" / "a.log").read_bytes() == b"one"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"{", "cannot be understood"),
+        (b'{"id":"1","created":"","title":"t","origin":"dreamt"}', "Invalid enum value"),
+        (
+            b'{"id":"1","created":"","title":"t","origin":"measured","schema_version":%d}'
+            % (SCHEMA_VERSION + 1),
+            "known are those up to",
+        ),
+    ],
+)
+def test_a_manifest_that_is_not_one_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(CaptureError, match=reason):
+        read_manifest(tmp_path)
+
+
+def test_a_folder_without_manifest_is_not_a_capture(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="is not a capture"):
+        read_manifest(tmp_path)
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b" "))), st.integers(1, 50))
+def test_chunks_are_whole_lines_and_together_the_journal(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], size: int
+) -> None:
+    folder = tmp_path_factory.mktemp("c")
+    data = b"\n".join(lines)
+    (folder / JOURNAL).write_bytes(data)
+    chunks = list(journal_chunks(folder, chunk_bytes=size))
+    assert b"".join(chunk for _, chunk in chunks) == data
+    assert all(chunk.endswith(b"\n") for _, chunk in chunks[:-1])
+    position = 0
+    for offset, chunk in chunks:
+        assert offset == position
+        position += len(chunk)
+
+
+@given(st.binary(max_size=300))
+def test_the_end_of_the_last_line_is_found(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("f") / "f"
+    path.write_bytes(data)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        assert end_of_last_line(fd, len(data)) == data.rfind(b"\n") + 1
+    finally:
+        os.close(fd)
