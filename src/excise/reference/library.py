@@ -51,6 +51,11 @@ def _manifest(name: str, figures: Published) -> Manifest:
     licences = [
         f"Licence of {item.title!r}: {item.licence}" for item in figures.source if item.licence
     ]
+    said = [
+        f"{item.task}, {item.configuration}: {item.note}"
+        for item in [*figures.trace, *figures.series]
+        if item.note
+    ]
     return Manifest(
         id=f"{PREFIX}{name}",
         created="",
@@ -59,18 +64,13 @@ def _manifest(name: str, figures: Published) -> Manifest:
         baseline=figures.baseline or None,
         clocks=[Clock(name=figures.clock.name, resolution_ns=figures.clock.resolution_ns)],
         sources=citations,
-        notes=[*figures.notes, *licences],
+        notes=[*figures.notes, *said, *licences],
     )
 
 
 def _runs(figures: Published) -> Iterator[Record]:
     """Yield single values and traces as runs; events follow their run."""
     sequence, seen = 0, Counter[tuple[str, str]]()
-    for series in figures.series:
-        factor, _ = UNITS[series.unit]
-        for value in series.values:
-            yield _run(sequence, seen, series.task, series.configuration, value * factor)
-            sequence += 1
     for trace in figures.trace:
         factor, _ = UNITS[trace.unit]
         yield _run(sequence, seen, trace.task, trace.configuration, trace.total * factor)
@@ -83,6 +83,11 @@ def _runs(figures: Published) -> Iterator[Record]:
                 parent=child.parent or None,
             )
         sequence += 1
+    for series in figures.series:
+        factor, _ = UNITS[series.unit]
+        for value in series.values:
+            yield _run(sequence, seen, series.task, series.configuration, value * factor)
+            sequence += 1
 
 
 def _run(
