@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from excise.formats import hyperfine, ra_perf
+from excise.formats import (
+    hyperfine,
+    lsmpmon,
+    pyperf,
+    ra_perf,
+    systemd_analyze,
+    time_gnu,
+    time_shell,
+)
 from excise.formats.registry import Format
 
 FORMATS: Final[tuple[Format, ...]] = (
     ra_perf.FORMAT,
+    lsmpmon.FORMAT,
+    time_gnu.FORMAT_V,
+    time_gnu.FORMAT,
+    time_shell.FORMAT,
     hyperfine.FORMAT,
+    pyperf.FORMAT,
+    systemd_analyze.FORMAT,
 )

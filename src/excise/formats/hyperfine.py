@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from excise.capture.journal import Aggregate, Loss, Run
+from excise.capture.journal import Aggregate, Loss
 from excise.clock import Clock
 from excise.errors import FormatError
 from excise.formats.json_text import parse_json
 from excise.formats.registry import Format, Options, Reading
-from excise.formats.text import phase_of, seconds_to_ns
+from excise.formats.text import number_runs, seconds_to_ns
 
 NAME: Final = "hyperfine"
 DEFAULT_TASK: Final = "command"
@@ -70,20 +69,19 @@ def read(data: bytes, options: Options) -> Reading:
     export = parse_json(data, Export, source=options.source)
     if not export.results:
         raise FormatError("the file has no results", source=options.source, field="results")
-    runs: list[Run] = []
+    drafts: list[dict[str, Any]] = []
     aggregates: list[Aggregate] = []
     losses: list[Loss] = []
     notes = ["order unknown: hyperfine runs one command after the other"]
-    seen: Counter[tuple[str, str]] = Counter()
     for number, result in enumerate(export.results):
         task, configuration = _names(result, options)
         times = _times(result, number, options.source, losses)
         _check(result, number, times, notes)
-        runs.extend(_runs(result, times, task, configuration, len(runs), seen))
+        drafts.extend(_drafts(result, times, task, configuration))
         aggregates.extend(_aggregates(result, task, configuration, whole=not times))
     return Reading(
         format=NAME,
-        runs=runs,
+        runs=number_runs(drafts),
         aggregates=aggregates,
         losses=losses,
         clock=Clock(name="hyperfine wall clock (monotonic)"),
@@ -111,39 +109,28 @@ def _times(result: Result, number: int, source: str, losses: list[Loss]) -> list
     return times
 
 
-def _runs(
-    result: Result,
-    times: list[tuple[int, int]],
-    task: str,
-    configuration: str,
-    sequence: int,
-    seen: Counter[tuple[str, str]],
-) -> list[Run]:
+def _drafts(
+    result: Result, times: list[tuple[int, int]], task: str, configuration: str
+) -> list[dict[str, Any]]:
     codes = result.exit_codes or []
     memory = result.memory_usage_byte
-    runs = []
-    for order, (position, value_ns) in enumerate(times):
-        number = seen[task, configuration]
-        seen[task, configuration] += 1
+    drafts = []
+    for position, value_ns in times:
         known = position < len(codes)
         code = codes[position] if known else None
         rss = memory[position] if isinstance(memory, list) and position < len(memory) else None
-        runs.append(
-            Run(
-                sequence=sequence + order,
-                block=number,
-                task=task,
-                configuration=configuration,
-                run=number,
-                phase=phase_of(number, len(times)),
-                wall_ns=value_ns,
-                max_rss_bytes=rss,
-                exit_code=code,
-                ok=not known or code == 0,
-                error="ended by a signal" if known and code is None else None,
-            )
+        drafts.append(
+            {
+                "task": task,
+                "configuration": configuration,
+                "wall_ns": value_ns,
+                "max_rss_bytes": rss,
+                "exit_code": code,
+                "ok": not known or code == 0,
+                "error": "ended by a signal" if known and code is None else None,
+            }
         )
-    return runs
+    return drafts
 
 
 def _aggregates(result: Result, task: str, configuration: str, *, whole: bool) -> list[Aggregate]:

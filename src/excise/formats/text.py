@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
 
-from excise.capture.journal import Loss, Phase
+from excise.capture.journal import Loss, Phase, Run
 from excise.errors import FormatError, UsageError
 from excise.units import parse_duration
 
@@ -17,6 +19,15 @@ MIN_RUNS_WITH_FIRST: Final = 3
 def decode(data: bytes) -> str:
     """Return the bytes as text; what is not UTF-8 shows as `\\xNN` and is kept as data."""
     return data.decode("utf-8", errors="backslashreplace")
+
+
+def lines(data: bytes) -> list[str]:
+    """Return the lines of the text, parted at LF alone, without a CR at their end."""
+    text = decode(data)
+    parts = text.split("\n")
+    if parts and not parts[-1]:
+        parts.pop()
+    return [part.removesuffix("\r") for part in parts] if "\r" in text else parts
 
 
 def clip(text: str | bytes) -> str:
@@ -73,3 +84,19 @@ def duration_ns(text: str, *, source: str, line: int, field: str) -> int:
         return parse_duration(text)
     except UsageError as error:
         raise FormatError(error.reason, source=source, line=line, field=field) from error
+
+
+def number_runs(drafts: Sequence[dict[str, Any]]) -> list[Run]:
+    """Return runs from their measured fields, `task` and `configuration`, in order of execution.
+
+    Sequence, block, run number and phase follow from the order.
+    """
+    totals = Counter((draft["task"], draft["configuration"]) for draft in drafts)
+    seen: Counter[tuple[str, str]] = Counter()
+    runs = []
+    for sequence, draft in enumerate(drafts):
+        key = (draft["task"], draft["configuration"])
+        phase = phase_of(seen[key], totals[key])
+        runs.append(Run(**draft, sequence=sequence, block=seen[key], run=seen[key], phase=phase))
+        seen[key] += 1
+    return runs
