@@ -14,6 +14,8 @@ _FILE_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MAX_POINTS = 5000
 """Rows of a chart; more make a page slow and a picture no clearer."""
 
+_MOST_KEYS = 3
+
 Emphasis = Literal["none", "good", "bad", "warn", "muted"]
 
 
@@ -107,13 +109,11 @@ class Table:
 
     @property
     def key_count(self) -> int:
-        """Return how many leading columns name the rows; at least one."""
-        count = 0
-        for column in self.columns:
-            if column.align != "left":
-                break
-            count += 1
-        return min(max(count, 1), len(self.columns))
+        """Return how many leading columns name the rows: one to three; one among words alone."""
+        aligns = [column.align for column in self.columns]
+        if "right" not in aligns:
+            return 1
+        return min(max(aligns.index("right"), 1), _MOST_KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +131,25 @@ class Paragraph:
 class Chart:
     """A chart as data: which picture, and the rows it draws (already reduced to what is drawn).
 
+    The keys of the rows, by kind; a value that is None is not drawn:
+
+    - `distribution`: `configuration`, `value`, `phase` (`first`, `warmup` or `rest`), and `run` if
+      known. One strip a configuration, in the order they first appear; first runs marked apart.
+    - `run_order`: `run`, `configuration`, `value`, `phase`.
+    - `waterfall`: `label`, `start`, `end`, `role` (`total`, `child`, `remainder` or `probe`), and
+      `text`, which is printed at the bar ("402 ns, 23.7 %"); optional `flag`, a few words for a
+      bar that is wrong, such as "sum above 100 %". Bars from top to bottom; all share one scale.
+    - `interval`: `label`, `ratio`, `low`, `high`, `verdict`, and if there is a margin `margin_low`
+      and `margin_high`, both ratios.
+
     Attributes:
         name: File-name-safe name, unique in the report.
-        kind: `distribution` (rows: configuration, value, phase), `run_order` (run, configuration,
-            value, phase), `waterfall` (label, start, end, role: total|child|remainder|probe),
-            `interval` (label, ratio, low, high, verdict).
+        kind: Which picture.
+        title: Heading over the picture.
+        rows: What is drawn, at most `MAX_POINTS`.
         unit: Unit of the value axis.
         caption: What the picture shows, in words, also its alternative text.
+        axis: What the value axis shows, such as "time per operation".
     """
 
     name: str
@@ -146,6 +158,7 @@ class Chart:
     rows: Sequence[Mapping[str, Any]]
     unit: str
     caption: str
+    axis: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a name that is no file name, and more points than a page can draw."""
