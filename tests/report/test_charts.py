@@ -15,6 +15,8 @@ from excise.report.charts import PALETTE, chart_rows, chart_spec, draw, theme
 from excise.report.model import Chart, Report
 from excise.report.write import PICTURES, export_charts
 
+pytest_plugins = ("report_example",)
+
 
 def chart_of(kind: Any, rows: list[dict[str, Any]]) -> Chart:
     return Chart(name="c", kind=kind, title="T", rows=rows, unit="ns", axis="time", caption="C")

@@ -17,6 +17,8 @@ from excise.report.html import render_html
 from excise.report.model import Cell, Chart, Column, Paragraph, Report, Section, Table
 from excise.report.plain import visible
 
+pytest_plugins = ("report_example",)
+
 VOID = {"meta", "input", "br", "img", "link"}
 
 

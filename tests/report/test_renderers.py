@@ -33,6 +33,8 @@ from excise.report.model import (
 )
 from excise.report.text import render_text
 
+pytest_plugins = ("report_example",)
+
 ANY_TEXT = st.text(max_size=60)
 COLUMN = st.builds(
     Column,

@@ -19,6 +19,8 @@ from excise.report.write import (
     render,
 )
 
+pytest_plugins = ("report_example",)
+
 
 def test_the_ending_tells_the_format_unless_one_is_named() -> None:
     assert format_of("a/report.HTML") == "html"
