@@ -104,11 +104,11 @@ def browser() -> Iterator[Browser]:
 
     options = Options()
     options.binary_location = str(chromium)
-    for argument in (
-        "--headless=new",
-        "--disable-dev-shm-usage",
-        "--disable-gpu",
-        "--window-size=1200,1000",
+    for switch in (
+        "headless=new",
+        "disable-dev-shm-usage",
+        "disable-gpu",
+        "window-size=1200,1000",
     ):
         options.add_argument(f"--{switch}")
     if os.geteuid() == 0:
