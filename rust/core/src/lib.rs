@@ -1,10 +1,20 @@
 //! PyO3 glue between the pure crates and Python: bytes in, columns or plain values out.
 use pyo3::prelude::*;
 
+mod ima;
+mod ima_rows;
+
 /// Native readers and replay; private, wrapped by `excise.formats` and `excise.evidence`.
 #[pymodule]
 mod _core {
     use super::*;
+
+    #[pymodule_export]
+    use crate::ima::ima_replay;
+    #[pymodule_export]
+    use crate::ima::ima_search;
+    #[pymodule_export]
+    use crate::ima_rows::ImaRows;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

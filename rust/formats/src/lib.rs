@@ -1,2 +1,3 @@
 //! Pure readers of security logs: bytes in, typed rows out, with what was lost.
 #![forbid(unsafe_code)]
+pub mod ima;

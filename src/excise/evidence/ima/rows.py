@@ -1,0 +1,198 @@
+"""The entries of a measurement list as rows, for policies and for display.
+
+Rows are what the list says; `verify_list` tells which of them a PCR covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+
+from excise import _core
+from excise.errors import FormatError
+from excise.evidence.ima.replay import Fault, Layout, fault_of
+from excise.evidence.ima.source import ListInput, opened
+
+BATCH_ROWS: Final = 4096
+
+
+class ImaRow(NamedTuple):
+    """One entry.
+
+    Attributes:
+        position: Position in the list, from 0.
+        offset: Byte offset of its first byte.
+        end: Byte offset after it.
+        line: Its line, from 1; 0 in a binary list.
+        pcr: The PCR it was extended into.
+        template: Template name, or format string.
+        template_hash: Template hash as recorded.
+        digest_type: `ima` or `verity` in the v2 templates, else empty.
+        algorithm: Hash algorithm of the file digest; empty in the old `ima` template.
+        digest: The file digest; empty where the template has none.
+        name: Path or event name, as bytes; `None` where the template has none.
+        signature: The file signature, `b""` for an unsigned file; `None` where the template has
+            none.
+        buf: The measured buffer; `None` where the template has none.
+        others: The other fields by kernel identifier, or `None`.
+        violation: Whether the entry is a violation, so that nothing of it is authenticated.
+        hash_matches: Whether the template hash is that of the data; `None` for violations and for
+            ascii lines that do not determine the data.
+        fault: The first field that contradicts the template, and why; `None` if none does.
+    """
+
+    position: int
+    offset: int
+    end: int
+    line: int
+    pcr: int
+    template: str
+    template_hash: bytes
+    digest_type: str
+    algorithm: str
+    digest: bytes
+    name: bytes | None
+    signature: bytes | None
+    buf: bytes | None
+    others: Mapping[str, bytes] | None
+    violation: bool
+    hash_matches: bool | None
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImaBatch:
+    """Some rows as columns, in the order of `ImaRow`'s fields."""
+
+    columns: tuple[Sequence[Any], ...]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def column(self, name: str) -> Sequence[Any]:
+        """Return a column by the name of the row's field."""
+        return self.columns[ImaRow._fields.index(name)]
+
+    def rows(self) -> Iterator[ImaRow]:
+        """Iterate over the rows."""
+        return map(ImaRow._make, zip(*self.columns, strict=True))
+
+
+class ImaList:
+    """An open list: iterate over its rows once, or take them in batches of columns.
+
+    Attributes:
+        names_ambiguous: Whether names are ambiguous, because the list is text.
+    """
+
+    def __init__(
+        self,
+        data: ListInput,
+        *,
+        start_offset: int = 0,
+        end_offset: int | None = None,
+        start_index: int = 0,
+        start_line: int = 1,
+        layout: Layout | None = None,
+    ) -> None:
+        self._stack = ExitStack()
+        source = self._stack.enter_context(opened(data))
+        self._source_name = source.name
+        layout = layout or Layout()
+        try:
+            self._native = _core.ImaRows(
+                source.native,
+                known=(layout.format, layout.byte_order, layout.header_bank),
+                start=(start_offset, start_index, start_line),
+                end=end_offset,
+            )
+        except OSError as error:
+            self._stack.close()
+            raise FormatError(error.strerror or str(error), source=source.name) from error
+
+    def batches(self, rows: int = BATCH_ROWS) -> Iterator[ImaBatch]:
+        """Iterate over the rest of the list in batches of at most so many rows."""
+        while True:
+            batch = ImaBatch(tuple(self._native.next_batch(rows)))
+            if not len(batch):
+                return
+            yield batch
+
+    def __iter__(self) -> Iterator[ImaRow]:
+        for batch in self.batches():
+            yield from batch.rows()
+
+    def head(self, count: int) -> tuple[ImaRow, ...]:
+        """Return the next rows, at most so many."""
+        return tuple(islice(self, count))
+
+    @property
+    def layout(self) -> Layout:
+        """Return how the list is laid out, known once a row was read."""
+        known = self._native.layout
+        if known is None:
+            return Layout()
+        return Layout(format=known[0], byte_order=known[1], header_bank=known[2])
+
+    @property
+    def names_ambiguous(self) -> bool:
+        """Return whether names are ambiguous: the kernel does not escape them in ascii lists."""
+        return self._native.names_ambiguous
+
+    @property
+    def fault(self) -> Fault | None:
+        """Return why reading stopped before the end; `None` while it did not."""
+        return fault_of(self._native.fault)
+
+    def close(self) -> None:
+        """Let go of the input."""
+        self._stack.close()
+
+    def __enter__(self) -> ImaList:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_list(
+    data: ListInput,
+    *,
+    start_offset: int = 0,
+    end_offset: int | None = None,
+    start_index: int = 0,
+    start_line: int = 1,
+    layout: Layout | None = None,
+) -> ImaList:
+    """Open a measurement list, binary or ascii, to read its rows.
+
+    What cannot be read ends the rows; `ImaList.fault` then says where and why.
+
+    Args:
+        data: A path, bytes, or a binary stream.
+        start_offset: Byte offset of the first entry to read, as a checkpoint gives it.
+        end_offset: Byte offset to stop at, such as the end of what a PCR covers.
+        start_index: Position in the list of the first entry to read.
+        start_line: Its line (ascii lists).
+        layout: What is known of the layout; the rest is found out.
+
+    Raises:
+        FormatError: The file cannot be read.
+    """
+    return ImaList(
+        data,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        start_index=start_index,
+        start_line=start_line,
+        layout=layout,
+    )
