@@ -10,6 +10,7 @@ from excise.formats import (
     pyperf,
     ra_perf,
     systemd_analyze,
+    systemd_show,
     time_gnu,
     time_shell,
 )
@@ -24,4 +25,5 @@ FORMATS: Final[tuple[Format, ...]] = (
     hyperfine.FORMAT,
     pyperf.FORMAT,
     systemd_analyze.FORMAT,
+    systemd_show.FORMAT,
 )

@@ -42,12 +42,14 @@ class Mark:
     """One measurement line.
 
     Attributes:
+        name: `layer|event`.
         line: Line number from 1.
         value_us: Duration in microseconds; Hz for `cntfrq`.
         key: `embedded`, `plain`, `black` or `-`.
         labels: Further `name=value` pairs, sorted and joined by `,`.
     """
 
+    name: str
     line: int
     layer: str
     event: str
@@ -76,12 +78,14 @@ def read(data: bytes, options: Options) -> Reading:
     """
     losses: list[Loss] = []
     marks = list(_marks(data, options.source, losses))
-    if not marks:
+    if all((mark.layer, mark.event) == ("pta", "cntfrq") for mark in marks):
         first = losses[0] if losses else None
         raise FormatError(
-            f"no RA_PERF line can be used: {first.reason}" if first else "there is no RA_PERF line",
+            f"no RA_PERF line can be used: {first.reason}"
+            if first
+            else "there is no RA_PERF line of a measurement",
             source=options.source,
-            line=first.line if first else None,
+            line=first.line if first else 1,
             hint="A line is RA_PERF|layer|event|microseconds|key=mode",
         )
     frequencies = sorted({m.value_us for m in marks if (m.layer, m.event) == ("pta", "cntfrq")})
@@ -149,14 +153,18 @@ def _marks(data: bytes, source: str, losses: list[Loss]) -> Iterator[Mark]:
 
 
 def _mark(match: re.Match[bytes], line: int) -> Mark:
-    pairs = re.split(rb"[|,]", match["labels"])[1:]
+    layer, event, key = match["layer"].decode(), match["event"].decode(), match["key"].decode()
+    labels = match["labels"].decode()
+    if labels:
+        labels = ",".join(sorted(re.split(r"[|,]", labels)[1:]))
     return Mark(
+        name=f"{layer}|{event}",
         line=line,
-        layer=match["layer"].decode(),
-        event=match["event"].decode(),
+        layer=layer,
+        event=event,
         value_us=float(match["value"]),
-        key=match["key"].decode(),
-        labels=",".join(sorted(pair.decode() for pair in pairs)),
+        key=key,
+        labels=labels,
     )
 
 

@@ -72,10 +72,6 @@ class _Group:
     opens: bool = False  # the first iteration after the client was started
 
 
-def _name(mark: Mark) -> str:
-    return f"{mark.layer}|{mark.event}"
-
-
 def build(marks: Sequence[Mark], options: Options, losses: list[Loss]) -> Tree:
     """Return the runs and nested events; append what is incomplete to `losses`."""
     tree = Tree()
@@ -89,29 +85,40 @@ def build(marks: Sequence[Mark], options: Options, losses: list[Loss]) -> Tree:
     else:
         groups = _group(marks, "host|total", options.source, losses)
     _emit(groups, options, tree)
-    unknown = sorted({_name(m) for m in marks if not _is_known(m)})[:_SHOWN]
+    names = {mark.name for mark in marks}
+    unknown = sorted(name for name in names if not _is_known(name))[:_SHOWN]
     if unknown:
         tree.notes.append(f"events that the grammar does not list: {', '.join(unknown)}")
     return tree
 
 
-def _is_known(mark: Mark) -> bool:
-    if mark.layer == "host":
-        return mark.event in _KNOWN_HOST | _ONCE or mark.event in _KEY_COMMANDS
-    return _name(mark) in PARENTS or _name(mark) in _KNOWN_TOP
+def _is_known(name: str) -> bool:
+    layer, _, event = name.partition("|")
+    if layer == "host":
+        return event in _KNOWN_HOST or event in _ONCE or event in _KEY_COMMANDS
+    return name in PARENTS or name in _KNOWN_TOP
 
 
 def _secure_closer(marks: Iterable[Mark]) -> str:
-    has_ta = any(_name(mark) == "ta|cmd_total" for mark in marks)
+    has_ta = any(mark.name == "ta|cmd_total" for mark in marks)
     return "ta|cmd_total" if has_ta else "pta|perf_flush"
 
 
 def _split(marks: Sequence[Mark]) -> bool:
-    """Whether the secure console and the host's output stand one after the other."""
+    """Whether the secure console and the host's output stand one after the other.
+
+    Both then have lines of several iterations, and the side changes once.
+    """
     sides = [mark.layer == "host" for mark in marks if mark.event not in _ONCE]
     changes = sum(1 for before, after in pairwise(sides) if before != after)
-    closers = sum(1 for mark in marks if _name(mark) == "host|total")
-    return changes == 1 and closers > 1
+    closers = sum(1 for mark in marks if mark.name == "host|total")
+    if changes != 1 or closers < 2:
+        return False
+    secure = Counter(mark.name for mark in marks if mark.layer != "host")
+    return any(
+        count > 1 and name not in _REPEATED and name != "pta|cntfrq"
+        for name, count in secure.items()
+    )
 
 
 def _paired(
@@ -172,7 +179,7 @@ class _Grouper:
 
     def add(self, mark: Mark) -> None:
         """Take the next line."""
-        name = _name(mark)
+        name = mark.name
         if name == "pta|cntfrq":
             # It begins each batch of the core: on the secure console alone, also a new command.
             if not self.closer.startswith("host") and "pta|perf_flush" in self._names:
@@ -203,7 +210,7 @@ class _Grouper:
             self.close(mark)
             return
         # Printing is no part of the core's command: the command's own total closes the run.
-        total = next((m for m in self._marks if _name(m) == "pta|cmd_total"), None)
+        total = next((m for m in self._marks if m.name == "pta|cmd_total"), None)
         self._marks = [m for m in self._marks if m is not total]
         self.close(total, "the batch has no pta|cmd_total")
         self.groups.append(_Group("perf_flush", (), mark))
@@ -283,7 +290,7 @@ def _configuration(mode: str, modes: set[str], options: Options) -> str:
 
 def _events(sequence: int, group: _Group, mode: str) -> list[Event]:
     """Return the child events of one run, each under its nearest container that is present."""
-    present = {_name(mark) for mark in group.marks}
+    present = {mark.name for mark in group.marks}
     return [
         Event(
             sequence=sequence,
@@ -299,8 +306,8 @@ def _events(sequence: int, group: _Group, mode: str) -> list[Event]:
 
 
 def _parent(mark: Mark, present: set[str]) -> str | None:
-    name: str | None = PARENTS.get(_name(mark))
-    if name is None and _name(mark) not in _KNOWN_TOP:
+    name: str | None = PARENTS.get(mark.name)
+    if name is None and mark.name not in _KNOWN_TOP:
         name = _UNKNOWN_PARENT.get(mark.layer)
     while name is not None and name not in present:
         name = PARENTS.get(name)
@@ -309,5 +316,7 @@ def _parent(mark: Mark, present: set[str]) -> str | None:
 
 def _labels(mark: Mark, mode: str) -> str:
     """Return further labels, and the key only where it is not that of the run."""
+    if not mark.labels and mark.key in (mode, "-"):
+        return ""
     own = [f"key={mark.key}"] if mark.key not in (mode, "-") else []
     return ",".join(sorted([*own, *(mark.labels.split(",") if mark.labels else [])]))

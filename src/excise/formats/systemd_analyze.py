@@ -39,9 +39,9 @@ _REACHED = re.compile(
 _NOT_REACHED = re.compile(
     r".{0,300}(?:was never reached|Could not get time to reach|Bootup is not yet finished).*"
 )
-_BLAME = re.compile(rf"(?:.*?\s|)(?P<span>(?:{_SPAN}))\s?(?P<unit>{_UNIT})\s*")
+_BLAME = re.compile(rf"(?:|.*?\s)(?P<span>(?:{_SPAN}))\s?(?P<unit>{_UNIT})\s*")
 _CHAIN = re.compile(
-    rf"(?P<indent>(?:[ │|`└├─-])*?)(?P<unit>{_UNIT})(?:\s+@(?P<at>{_SPAN}))?"
+    rf"(?:[ │]|\|(?!-))*+(?:[└├]─|[`|]-)?+(?P<unit>{_UNIT})(?:\s+@(?P<at>{_SPAN}))?"
     rf"(?:\s+\+(?P<took>{_SPAN}))?(?P<loop>\s*\.\.\.)?\s*"
 )
 _PROSE = re.compile(r"The time (?:when unit became|the unit took|after the unit|since).*")
@@ -55,7 +55,7 @@ _HEAD_BLAME = re.compile(rf"^ *(?:{_SPAN})\s?{_UNIT}\s*$", re.MULTILINE)
 
 
 def detect(head: bytes) -> float:
-    """Return how sure it is: 1.0 for `time` or `critical-chain`, 0.8 for two lines of `blame`, else 0.0."""
+    """Return 1.0 for `time` or `critical-chain`, 0.8 for two lines of `blame`, else 0.0."""
     if head.lstrip().startswith((b"<?xml", b"<svg")):
         return 0.0  # `plot` repeats the line of `time`, but its units are not read
     text = "\n".join(line for line in lines(head) if len(line) <= _LONGEST_LINE)

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 from excise.capture.journal import Aggregate, Event, Record, Run
 from excise.capture.manifest import Manifest, Source
 from excise.clock import Clock
-from excise.reference.published import UNITS, Published, Row, Table, Value, names, published
+from excise.reference.published import (
+    UNITS,
+    Published,
+    Row,
+    Series,
+    Table,
+    Trace,
+    Value,
+    names,
+    published,
+)
 
 if TYPE_CHECKING:
     from excise.events.dataset import Dataset
@@ -51,11 +61,8 @@ def _manifest(name: str, figures: Published) -> Manifest:
     licences = [
         f"Licence of {item.title!r}: {item.licence}" for item in figures.source if item.licence
     ]
-    said = [
-        f"{item.task}, {item.configuration}: {item.note}"
-        for item in [*figures.trace, *figures.series]
-        if item.note
-    ]
+    observed: list[Trace | Series] = [*figures.trace, *figures.series]
+    said = [f"{o.task}, {o.configuration}: {o.note}" for o in observed if o.note]
     return Manifest(
         id=f"{PREFIX}{name}",
         created="",
