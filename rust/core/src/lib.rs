@@ -3,6 +3,7 @@ use pyo3::prelude::*;
 
 mod ima;
 mod ima_rows;
+mod policy;
 
 /// Native readers and replay; private, wrapped by `excise.formats` and `excise.evidence`.
 #[pymodule]
@@ -15,6 +16,10 @@ mod _core {
     use crate::ima::ima_search;
     #[pymodule_export]
     use crate::ima_rows::ImaRows;
+    #[pymodule_export]
+    use crate::policy::DigestTable;
+    #[pymodule_export]
+    use crate::policy::DigestTableBuilder;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,3 +1,4 @@
 //! Pure readers of security logs: bytes in, typed rows out, with what was lost.
 #![forbid(unsafe_code)]
 pub mod ima;
+pub mod policy;

@@ -224,7 +224,7 @@ def read_pcr_path(
             return _read_sysfs(path)
         data = path.read_bytes()
     except OSError as error:
-        reason = error.strerror or type(error).__name__
+        reason = error.strerror or str(error)
         raise FormatError(f"cannot be read: {reason}", source=str(path)) from error
     return read_pcr_bytes(data, source=str(path), selection=selection, bank=bank)
 

@@ -195,10 +195,12 @@ class Keyring:
     """Keys by identifier, and the signatures already checked with them.
 
     A signature costs as much as a hundred replayed entries and the same files are signed alike on
-    every host, so results are kept by signature and digest. One keyring may serve many lists.
+    every host, so results are kept by signature and digest. One keyring may serve many lists: as
+    the parent of one keyring for each list, into which that list's own keys go.
     """
 
-    def __init__(self, keys: Iterable[FileKey] = ()) -> None:
+    def __init__(self, keys: Iterable[FileKey] = (), *, parent: Keyring | None = None) -> None:
+        self._parent = parent
         self._keys: dict[bytes, list[FileKey]] = {}
         self._count = 0
         self._results: dict[tuple[bytes, str, bytes], SignatureAppraisal] = {}
@@ -206,8 +208,8 @@ class Keyring:
             self.add(key)
 
     def __len__(self) -> int:
-        """Return the number of keys."""
-        return self._count
+        """Return the number of keys, the parent's included."""
+        return self._count + (len(self._parent) if self._parent is not None else 0)
 
     def add(self, key: FileKey, *, extra_ids: Iterable[bytes] = ()) -> None:
         """Add a key under the identifiers that signatures name it by."""
@@ -217,7 +219,7 @@ class Keyring:
         self._results = {
             known: result
             for known, result in self._results.items()
-            if result.result is not SignatureResult.UNKNOWN_KEY
+            if result.result not in (SignatureResult.UNKNOWN_KEY, SignatureResult.BAD_SIGNATURE)
         }
 
     def add_bytes(self, data: bytes, *, source: str) -> None:
@@ -241,7 +243,7 @@ class Keyring:
         try:
             data = path.read_bytes()
         except OSError as error:
-            reason = error.strerror or type(error).__name__
+            reason = error.strerror or str(error)
             raise FormatError(f"cannot be read: {reason}", source=str(path)) from error
         self.add_bytes(data, source=str(path))
 
@@ -268,6 +270,10 @@ class Keyring:
             return parsed
         keyid = parsed.keyid.hex()
         candidates = self._keys.get(parsed.keyid, [])
+        if self._parent is not None:
+            result = self._parent.verify(data, digest_algorithm=digest_algorithm, digest=digest)
+            if result.result is SignatureResult.OK or not candidates:
+                return result
         if not candidates:
             return SignatureAppraisal(
                 result=SignatureResult.UNKNOWN_KEY, detail=f"no key {keyid}", keyid=keyid

@@ -1,0 +1,10 @@
+//! Reference digests of files: read from checksum lists and keylime policies, kept compactly.
+pub mod checksums;
+pub mod error;
+pub mod keylime;
+pub mod table;
+
+pub use checksums::{ChecksumReader, Counts};
+pub use error::PolicyError;
+pub use keylime::read_keylime;
+pub use table::{DigestTable, DigestTableBuilder, Verdict};

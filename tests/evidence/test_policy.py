@@ -1,0 +1,783 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
+from quote_builders import ecc_key, pem
+from test_signature import certificate, keyid, xattr
+
+from excise.errors import FormatError, UsageError
+from excise.evidence.checks import Outcome
+from excise.evidence.policy import (
+    Accept,
+    AppraisalOptions,
+    EntryClass,
+    LearnKeys,
+    Policy,
+    PolicyAppraisal,
+    PolicyBuilder,
+    Treatment,
+    appraise_entries,
+)
+from excise.evidence.signature import Keyring, SignatureResult
+
+
+def sha256(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: bytes | None = b"/bin/a"
+    digest: bytes = sha256(b"a")
+    index: int = 1
+    digest_algorithm: str = "sha256"
+    digest_kind: str = ""
+    signature: bytes | None = None
+    buf: bytes | None = None
+    violation: bool = False
+    template: str = "ima-sig"
+
+    @property
+    def offset(self) -> int:
+        return 100 * self.index
+
+
+def buffer(name: bytes, data: bytes, **options: object) -> Entry:
+    return Entry(name=name, digest=sha256(data), buf=data, template="ima-buf", **options)  # type: ignore[arg-type]
+
+
+def policy_of(**files: str) -> Policy:
+    builder = PolicyBuilder()
+    for name, content in (files or {"a": "a"}).items():
+        builder.add_digest(
+            f"/bin/{name}".encode(), algorithm="sha256", digest=sha256(content.encode())
+        )
+    return builder.compile()
+
+
+def appraise(
+    entries: Iterable[Entry],
+    policy: Policy | None = None,
+    *,
+    keyring: Keyring | None = None,
+    **options: object,
+) -> PolicyAppraisal:
+    return appraise_entries(
+        entries,
+        policy or policy_of(),
+        keyring=keyring,
+        options=AppraisalOptions(**options),  # type: ignore[arg-type]
+    )
+
+
+def outcomes(result: PolicyAppraisal) -> dict[str, Outcome]:
+    return {check.id.removeprefix("policy."): check.outcome for check in result.checks}
+
+
+def classes(result: PolicyAppraisal) -> dict[EntryClass, int]:
+    return {entry_class: count for entry_class, count in result.counts.items() if count}
+
+
+GOOD = Entry()
+
+
+# Digests.
+
+
+def test_listed_file_passes() -> None:
+    result = appraise([GOOD, GOOD])
+    assert result.verdict is Outcome.PASSED
+    assert classes(result) == {EntryClass.ALLOWED: 2}
+    assert result.offenders == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        (Entry(name=b"/bin/b"), EntryClass.UNKNOWN_FILE),
+        (Entry(name=b"/bin/A"), EntryClass.UNKNOWN_FILE),
+        (Entry(name=b"bin/a"), EntryClass.UNKNOWN_FILE),
+        (Entry(digest=sha256(b"b")), EntryClass.DIGEST_DIFFERS),
+        (Entry(digest=sha256(b"a")[:-1]), EntryClass.DIGEST_DIFFERS),
+        (Entry(digest=sha256(b"a") + b"\0"), EntryClass.DIGEST_DIFFERS),
+        (Entry(digest_algorithm="sha1", digest=bytes(20)), EntryClass.OTHER_ALGORITHM),
+        (Entry(digest_kind="verity"), EntryClass.OTHER_ALGORITHM),
+        (Entry(name=None), EntryClass.UNREADABLE),
+        (Entry(digest=b"", digest_algorithm=""), EntryClass.UNREADABLE),
+        (Entry(name=b"memfd:kernel", digest=sha256(b"k")), EntryClass.PSEUDO_FILE),
+        (Entry(name=b"/memfd:x (deleted)"), EntryClass.PSEUDO_FILE),
+    ],
+)
+def test_one_entry_that_is_not_allowed_fails_beside_a_good_one(
+    entry: Entry, found: EntryClass
+) -> None:
+    result = appraise([GOOD, entry])
+    assert outcomes(result)["digests"] is Outcome.FAILED
+    assert result.verdict is Outcome.FAILED
+    assert classes(result) == {EntryClass.ALLOWED: 1, found: 1}
+    (offender,) = result.offenders
+    assert (offender.index, offender.offset, offender.entry_class) == (1, 100, found)
+    json.dumps(result.as_dict())
+
+
+def test_differing_digest_shows_expected_and_got() -> None:
+    builder = PolicyBuilder()
+    for content in (b"a", b"b"):
+        builder.add_digest(b"/bin/a", algorithm="sha256", digest=sha256(content))
+    result = appraise([Entry(digest=sha256(b"c"))], builder.compile())
+    (offender,) = result.offenders
+    assert set(offender.expected) == {sha256(b"a").hex(), sha256(b"b").hex()}
+    assert offender.got == f"sha256:{sha256(b'c').hex()}"
+
+
+def test_unknown_file_with_a_listed_digest_says_so() -> None:
+    (offender,) = appraise([Entry(name=b"/sbin/a")]).offenders
+    assert offender.detail == "the digest is listed under another name"
+    (other,) = appraise([Entry(name=b"/sbin/a", digest=sha256(b"x"))]).offenders
+    assert other.detail == ""
+
+
+def test_names_are_bytes_and_compared_as_they_are() -> None:
+    builder = PolicyBuilder()
+    for name in (b"/bin/\xff", b"/bin/a\nb", b"/bin/a b"):
+        builder.add_digest(name, algorithm="sha256", digest=sha256(b"a"))
+    policy = builder.compile()
+    good = [Entry(name=name) for name in (b"/bin/\xff", b"/bin/a\nb", b"/bin/a b")]
+    assert appraise(good, policy).verdict is Outcome.PASSED
+    result = appraise([Entry(name=b"/bin/\xfe")], policy)
+    assert result.facts["offenders"][0]["name"] == "/bin/\\xfe"
+
+
+def test_first_offenders_are_kept_in_order_and_all_are_counted() -> None:
+    entries = [Entry(name=b"/x%d" % number, index=number) for number in range(50)]
+    result = appraise(entries, first=3)
+    assert [offender.index for offender in result.offenders] == [0, 1, 2]
+    assert result.counts[EntryClass.UNKNOWN_FILE] == 50
+
+
+def test_no_entry_and_nothing_but_excluded_entries_prove_nothing() -> None:
+    assert appraise([]).verdict is Outcome.NOT_COVERED
+    builder = PolicyBuilder()
+    builder.add_digest(b"/bin/a", algorithm="sha256", digest=sha256(b"a"))
+    builder.add_excludes(b".*\n")
+    result = appraise([Entry(name=b"/x")], builder.compile())
+    assert result.verdict is Outcome.NOT_COVERED
+    assert outcomes(result)["digests"] is Outcome.NOT_COVERED
+    assert outcomes(result)["excludes"] is Outcome.NOT_COVERED
+
+
+# boot_aggregate.
+
+
+def test_boot_aggregate_is_left_to_its_own_check_and_no_file_may_pose_as_it() -> None:
+    first = Entry(name=b"boot_aggregate", digest=sha256(b"pcrs"), index=0)
+    after_kexec = Entry(name=b"boot_aggregate", digest=sha256(b"pcrs"), index=5)
+    result = appraise([first, GOOD, after_kexec])
+    assert classes(result) == {EntryClass.ALLOWED: 1, EntryClass.BOOT_AGGREGATE: 2}
+    assert result.verdict is Outcome.PASSED
+    posing = Entry(name=b"boot_aggregate", digest=sha256(b"malware"), index=6)
+    assert appraise([first, GOOD, posing]).verdict is Outcome.FAILED
+    alone = appraise([posing])
+    assert classes(alone) == {EntryClass.UNKNOWN_FILE: 1}
+
+
+def test_listed_boot_aggregate_is_compared() -> None:
+    builder = PolicyBuilder()
+    builder.add_digest(b"boot_aggregate", algorithm="sha256", digest=sha256(b"pcrs"))
+    policy = builder.compile()
+    good = Entry(name=b"boot_aggregate", digest=sha256(b"pcrs"), index=0)
+    assert classes(appraise([good], policy)) == {EntryClass.ALLOWED: 1}
+    bad = Entry(name=b"boot_aggregate", digest=sha256(b"other"), index=0)
+    assert classes(appraise([bad], policy)) == {EntryClass.DIGEST_DIFFERS: 1}
+
+
+# Violations and pseudo files.
+
+
+@pytest.mark.parametrize(
+    ("treatment", "outcome", "verdict"),
+    [
+        (Treatment.FAIL, Outcome.FAILED, Outcome.FAILED),
+        (Treatment.REPORT, Outcome.NOT_COVERED, Outcome.PASSED),
+        (Treatment.IGNORE, Outcome.PASSED, Outcome.PASSED),
+    ],
+)
+def test_violations_do_what_their_setting_says(
+    treatment: Treatment, outcome: Outcome, verdict: Outcome
+) -> None:
+    violation = Entry(violation=True, digest=bytes(32))
+    result = appraise([GOOD, violation], violations=treatment)
+    assert (outcomes(result)["violations"], result.verdict) == (outcome, verdict)
+    (offender,) = result.offenders
+    assert offender.detail.startswith("name and digest are not authenticated")
+    assert appraise([GOOD], violations=treatment).verdict is Outcome.PASSED
+
+
+def test_violation_is_reported_by_default() -> None:
+    assert outcomes(appraise([GOOD, Entry(violation=True)]))["violations"] is Outcome.NOT_COVERED
+
+
+def test_violation_is_neither_allowed_nor_excluded_by_its_unauthenticated_name() -> None:
+    builder = PolicyBuilder()
+    builder.add_digest(b"/bin/a", algorithm="sha256", digest=sha256(b"a"))
+    builder.exclude_prefix(b"/var/log/")
+    policy = builder.compile()
+    for name in (b"/bin/a", b"/var/log/x"):
+        result = appraise([GOOD, Entry(name=name, violation=True)], policy)
+        assert result.counts[EntryClass.VIOLATION] == 1
+
+
+@pytest.mark.parametrize(
+    ("treatment", "verdict"),
+    [
+        (Treatment.FAIL, Outcome.FAILED),
+        (Treatment.REPORT, Outcome.PASSED),
+        (Treatment.IGNORE, Outcome.PASSED),
+    ],
+)
+def test_pseudo_files_do_what_their_setting_says(treatment: Treatment, verdict: Outcome) -> None:
+    result = appraise([GOOD, Entry(name=b"memfd:kernel")], pseudo_files=treatment)
+    assert result.verdict is verdict
+    assert result.counts[EntryClass.PSEUDO_FILE] == 1
+
+
+# Excludes.
+
+
+def with_excludes(text: bytes) -> Policy:
+    builder = PolicyBuilder()
+    builder.add_digest(b"/bin/a", algorithm="sha256", digest=sha256(b"a"))
+    builder.add_excludes(text)
+    return builder.compile()
+
+
+@pytest.mark.parametrize(
+    ("name", "excluded"),
+    [
+        (b"/tmp/x", True),
+        (b"/var/tmp/x", False),
+        (b"/opt/a/cache/\xff", True),
+        (b"/OPT/a/cache/", False),
+        (b"/Home/x", True),
+        (b"/srv/aa", True),
+        (b"/srv/ab", False),
+    ],
+)
+def test_excludes_match_bytes_at_the_start(name: bytes, excluded: bool) -> None:
+    policy = with_excludes(
+        b"# comment\n\n/tmp/.*\r\n/opt/[^/]*/cache/\n(?i)/home/\n/srv/(a)\\1\n/mnt/\n"
+    )
+    assert policy.is_excluded(name) is excluded
+    expected = Outcome.PASSED if excluded else Outcome.FAILED
+    assert appraise([GOOD, Entry(name=name)], policy).verdict is expected
+
+
+def test_prefix_excludes_are_bytes_and_never_empty() -> None:
+    builder = PolicyBuilder()
+    builder.add_digest(b"/bin/a", algorithm="sha256", digest=sha256(b"a"))
+    builder.exclude_prefix(b"/var/(x")
+    policy = builder.compile()
+    assert policy.is_excluded(b"/var/(xy")
+    assert not policy.is_excluded(b"/var/x")
+    with pytest.raises(FormatError, match="excludes everything"):
+        PolicyBuilder().exclude_prefix(b"")
+
+
+def test_invalid_pattern_is_named_with_its_line() -> None:
+    with pytest.raises(FormatError, match=r"ex\.txt: line 3: .*'\[' is not a regular") as caught:
+        PolicyBuilder().add_excludes(b"/tmp\n\n[\n", label="ex.txt")
+    assert caught.value.line == 3
+
+
+# Sources.
+
+
+LINES = f"""{sha256(b"a").hex()}  /bin/a
+{sha256(b"b").hex()} */bin/b
+\\{sha256(b"c").hex()}  /bin/c\\\\d\\ne
+SHA256 (/bin/f (1)) = {sha256(b"f").hex()}
+
+# comment
+{hashlib.sha512(b"a").hexdigest()}  /bin/a
+"""
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_checksum_lists_are_read_in_all_forms(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / "sums"
+    path.write_bytes(LINES.replace("\n", ending).encode())
+    for source in (path, path.read_bytes()):
+        builder = PolicyBuilder()
+        builder.add_checksums(source)
+        policy = builder.compile()
+        assert policy.counts() == {"sha256": 4, "sha512": 1}
+        names = {b"/bin/a": b"a", b"/bin/b": b"b", b"/bin/c\\d\ne": b"c", b"/bin/f (1)": b"f"}
+        entries = [Entry(name=name, digest=sha256(content)) for name, content in names.items()]
+        assert appraise(entries, policy).verdict is Outcome.PASSED
+
+
+def test_lists_that_coreutils_make_are_read(tmp_path: Path) -> None:
+    names = [b"plain", b"with space", b"back\\slash", b"new\nline", b"\xff"]
+    for name in names:
+        (tmp_path / name.decode("utf-8", "surrogateescape")).write_bytes(name)
+    made = []
+    for options in ([], ["--tag"], ["-b"]):
+        done = subprocess.run(
+            [b"sha256sum", *(o.encode() for o in options), *names],
+            cwd=tmp_path,
+            capture_output=True,
+            check=True,
+        )
+        builder = PolicyBuilder()
+        builder.add_checksums(done.stdout, root=b"/srv/")
+        policy = builder.compile()
+        assert policy.notes == ()
+        entries = [Entry(name=b"/srv/" + name, digest=sha256(name)) for name in names]
+        assert appraise(entries, policy).verdict is Outcome.PASSED
+        made.append(policy.digest)
+    assert len(set(made)) == 1
+
+
+def test_relative_names_match_nothing_without_a_root_and_a_note_says_so() -> None:
+    line = f"{sha256(b'a').hex()}  ./bin/a\n".encode()
+    builder = PolicyBuilder()
+    builder.add_checksums(line)
+    policy = builder.compile()
+    assert appraise([GOOD], policy).verdict is Outcome.FAILED
+    assert "1 of 1 names of a checksum list are relative" in policy.notes[0]
+    rooted = PolicyBuilder()
+    rooted.add_checksums(line, root=b"/")
+    assert appraise([GOOD], rooted.compile()).verdict is Outcome.PASSED
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        (b"abc", 1, "no space"),
+        (b"\n\nxyz  /bin/a", 3, "not a hexadecimal digest"),
+        (b"abcd  /bin/a", 1, "2 bytes fit no algorithm"),
+        (b"\\" + sha256(b"a").hex().encode() + b"  /a\\q", 1, "unknown escape"),
+        (sha256(b"a").hex().encode() + b"  ", 1, "no file name"),
+        (sha256(b"a").hex().encode() + b"  /a\0", 1, "NUL byte"),
+        (b"BLAKE2b (/a) = 00", 1, "none that IMA measures with"),
+    ],
+)
+def test_line_that_is_no_checksum_is_a_format_error_with_its_number(
+    text: bytes, line: int, reason: str
+) -> None:
+    with pytest.raises(FormatError, match=reason) as caught:
+        PolicyBuilder().add_checksums(text, label="sums")
+    assert (caught.value.line, caught.value.source) == (line, "sums")
+
+
+def test_empty_sources_and_empty_policies_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="no digest in it"):
+        PolicyBuilder().add_checksums(b"\n# nothing\n")
+    with pytest.raises(FormatError, match="an empty policy"):
+        PolicyBuilder().compile()
+    builder = PolicyBuilder()
+    builder.add_keylime(b'{"digests": {}, "excludes": [".*"]}')
+    with pytest.raises(FormatError, match="an empty policy"):
+        builder.compile()
+    with pytest.raises(FormatError, match="cannot be read: No such file"):
+        PolicyBuilder().add_checksums(tmp_path / "absent")
+
+
+# keylime.
+
+
+def keylime(**members: object) -> bytes:
+    policy = {
+        "meta": {"version": 5, "generator": 0},
+        "release": 0,
+        "digests": {"/bin/a": [sha256(b"a").hex()], "/bin/b": []},
+        "excludes": ["/tmp/.*"],
+        "keyrings": {},
+        "ima": {"ignored_keyrings": [], "log_hash_alg": "sha1", "dm_policy": None},
+        "ima-buf": {},
+        "verification-keys": "",
+        **members,
+    }
+    return json.dumps(policy).encode()
+
+
+def test_keylime_policy_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    path.write_bytes(keylime())
+    for source in (path, path.read_bytes()):
+        builder = PolicyBuilder()
+        builder.add_keylime(source)
+        policy = builder.compile()
+        assert policy.notes == ()
+        assert appraise([GOOD, Entry(name=b"/tmp/x")], policy).verdict is Outcome.PASSED
+        assert appraise([Entry(name=b"/bin/b")], policy).verdict is Outcome.FAILED
+
+
+def test_older_allowlist_calls_its_digests_hashes() -> None:
+    builder = PolicyBuilder()
+    builder.add_keylime(
+        json.dumps({"meta": {}, "hashes": {"/bin/a": [sha256(b"a").hex()]}}).encode()
+    )
+    assert appraise([GOOD], builder.compile()).verdict is Outcome.PASSED
+
+
+def test_what_is_not_used_of_a_keylime_policy_is_declared() -> None:
+    builder = PolicyBuilder()
+    ima = {"ignored_keyrings": ["*"], "dm_policy": {"version": 1}, "new": 1}
+    builder.add_keylime(keylime(ima=ima, excludes=["", "/tmp/"], future=1))
+    notes = "\n".join(builder.compile().notes)
+    for part in ("'future'", "excludes[0]", "dm_policy", "'ima.new'"):
+        assert part in notes
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"{", "EOF"),
+        (b"[]", "JSON object"),
+        (b'{"foo": 1}', "no member of a keylime policy"),
+        (b'{"digests": {"/a": ["zz"]}}', "not a hexadecimal digest"),
+        (keylime(excludes=["["]), r"excludes\[0\]: '\[' is not a regular expression"),
+        (keylime(excludes="x"), "field excludes: not a list of texts"),
+        (keylime(keyrings={".ima": ["zz"]}), r"keyrings\.\.ima: 'zz' is not a digest"),
+        (keylime(ima=[]), "field ima: not an object"),
+        (keylime(**{"verification-keys": "zz"}), "not a keyring of Base64 keys"),
+        (keylime(**{"verification-keys": '{"pubkeys": ["AAAA"]}'}), "neither a certificate"),
+    ],
+)
+def test_keylime_policy_with_a_fault_is_refused(text: bytes, reason: str) -> None:
+    with pytest.raises(FormatError, match=reason):
+        PolicyBuilder().add_keylime(text)
+
+
+def envelope(payload: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
+    kind = b"application/vnd.keylime+json"
+    signed = b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+    signature = key.sign(signed, ec.ECDSA(hashes.SHA256()))
+    return json.dumps(
+        {
+            "payload": base64.b64encode(payload).decode(),
+            "payloadType": kind.decode(),
+            "signatures": [{"keyid": "1", "sig": base64.b64encode(signature).decode()}],
+        }
+    ).encode()
+
+
+def test_signed_keylime_policy_is_opened_and_its_signature_checked() -> None:
+    signed = envelope(keylime(), ecc_key())
+    builder = PolicyBuilder()
+    builder.add_keylime(signed, signing_key=pem(ecc_key()))
+    policy = builder.compile()
+    assert appraise([GOOD], policy).verdict is Outcome.PASSED
+    assert policy.notes == ()
+    unchecked = PolicyBuilder()
+    unchecked.add_keylime(signed)
+    assert "no key was given" in unchecked.compile().notes[0]
+    with pytest.raises(FormatError, match="no signature is by the given key"):
+        PolicyBuilder().add_keylime(signed, signing_key=pem(ecc_key("another")))
+    with pytest.raises(FormatError, match="the policy is not signed"):
+        PolicyBuilder().add_keylime(keylime(), signing_key=pem(ecc_key()))
+    other = json.loads(signed)
+    other["payloadType"] = "text/plain"
+    with pytest.raises(FormatError, match="holds 'text/plain'"):
+        PolicyBuilder().add_keylime(json.dumps(other).encode())
+
+
+# Buffers and learnt keys.
+
+CERTIFICATE = certificate(ecc_key(), subject_key_id=keyid(ecc_key()))
+SIGNED = Entry(name=b"/bin/s", digest=sha256(b"content"), signature=xattr(ecc_key()), index=3)
+
+
+def keyring_policy(**options: object) -> Policy:
+    builder = PolicyBuilder()
+    members = {"keyrings": {".ima": [sha256(CERTIFICATE).hex()]}, **options}
+    builder.add_keylime(keylime(**members))
+    return builder.compile()
+
+
+def test_key_the_policy_lists_is_learnt_and_verifies_the_files_after_it() -> None:
+    key = buffer(b".ima", CERTIFICATE)
+    result = appraise([key, GOOD, SIGNED], keyring_policy())
+    assert result.verdict is Outcome.PASSED
+    assert classes(result) == {
+        EntryClass.ALLOWED: 1,
+        EntryClass.SIGNED: 1,
+        EntryClass.BUFFER_ALLOWED: 1,
+    }
+    assert result.facts["keys_learnt"] == 1
+    early = appraise([SIGNED, key], keyring_policy())
+    assert early.signature_counts[SignatureResult.UNKNOWN_KEY] == 1
+    assert early.verdict is Outcome.FAILED
+
+
+def test_key_the_policy_does_not_list_fails_and_is_not_learnt_unless_all_are() -> None:
+    other = buffer(b".ima", certificate(ecc_key("another"), subject_key_id=None))
+    signed = Entry(
+        name=b"/bin/s", digest=sha256(b"content"), signature=xattr(ecc_key("another")), index=3
+    )
+    result = appraise([other, GOOD, signed], keyring_policy())
+    assert outcomes(result)["buffers"] is Outcome.FAILED
+    assert result.signature_counts[SignatureResult.UNKNOWN_KEY] == 1
+    everything = appraise([other, GOOD, signed], learn_keys=LearnKeys.ALL)
+    assert everything.signature_counts[SignatureResult.OK] == 1
+    nothing = appraise([buffer(b".ima", CERTIFICATE), SIGNED], keyring_policy(), learn_keys="none")
+    assert nothing.signature_counts[SignatureResult.UNKNOWN_KEY] == 1
+
+
+def test_key_whose_entry_has_another_digest_than_its_buffer_is_not_learnt() -> None:
+    forged = Entry(name=b".ima", digest=sha256(CERTIFICATE), buf=CERTIFICATE + b"\0")
+    result = appraise([forged, SIGNED], keyring_policy())
+    assert result.facts["keys_learnt"] == 0
+
+
+def test_key_learnt_from_one_list_verifies_nothing_of_another() -> None:
+    shared = Keyring()
+    key = buffer(b".ima", CERTIFICATE)
+    first = appraise([key, SIGNED], keyring_policy(), keyring=shared)
+    assert first.signature_counts[SignatureResult.OK] == 1
+    second = appraise([SIGNED], keyring_policy(), keyring=shared)
+    assert second.signature_counts[SignatureResult.UNKNOWN_KEY] == 1
+    assert len(shared) == 0
+
+
+def test_other_buffers_are_compared_by_name() -> None:
+    version = b"6.12.0"
+    policy = keyring_policy(**{"ima-buf": {"kernel_version": [sha256(version).hex()]}})
+    good = buffer(b"kernel_version", version)
+    assert appraise([good, GOOD], policy).verdict is Outcome.PASSED
+    for bad in (buffer(b"kernel_version", b"6.13.0"), buffer(b"dm_table_load", b"x")):
+        result = appraise([bad, GOOD], policy)
+        assert outcomes(result)["buffers"] is Outcome.FAILED
+        assert result.verdict is Outcome.FAILED
+    reported = appraise([buffer(b"x", b"x"), GOOD], policy, buffers=Treatment.REPORT)
+    assert reported.verdict is Outcome.PASSED
+
+
+def test_buffers_are_left_open_where_the_policy_lists_none() -> None:
+    result = appraise([buffer(b"kernel_version", b"6.12.0"), GOOD])
+    assert outcomes(result)["buffers"] is Outcome.NOT_COVERED
+    assert result.verdict is Outcome.PASSED
+
+
+def test_ignored_keyrings_are_excluded_and_other_buffers_are_not() -> None:
+    ima = {"ignored_keyrings": ["*"]}
+    builder = PolicyBuilder()
+    builder.add_keylime(keylime(ima=ima))
+    policy = builder.compile()
+    key, other = buffer(b".platform", CERTIFICATE), buffer(b"kernel_version", b"6.12.0")
+    assert classes(appraise([key, other], policy)) == {
+        EntryClass.EXCLUDED: 1,
+        EntryClass.BUFFER_UNKNOWN: 1,
+    }
+
+
+# Signatures.
+
+
+def keyring_of(name: str = "ak") -> Keyring:
+    made = Keyring()
+    made.add_bytes(pem(ecc_key(name)), source="key")
+    return made
+
+
+def listed_and_signed(**options: object) -> Entry:
+    return Entry(
+        **{  # type: ignore[arg-type]
+            "name": b"/bin/c",
+            "digest": sha256(b"content"),
+            "signature": xattr(ecc_key()),
+            **options,
+        }
+    )
+
+
+POLICY = policy_of(a="a", c="content")
+
+
+@pytest.mark.parametrize(
+    ("accept", "entry", "failed"),
+    [
+        (Accept.EITHER, listed_and_signed(), set()),
+        (Accept.EITHER, listed_and_signed(name=b"/bin/x"), set()),
+        (Accept.EITHER, listed_and_signed(signature=b""), set()),
+        (Accept.EITHER, listed_and_signed(name=b"/bin/x", signature=b""), {"digests"}),
+        (Accept.DIGEST, listed_and_signed(signature=b""), set()),
+        (Accept.DIGEST, listed_and_signed(name=b"/bin/x"), {"digests"}),
+        (Accept.SIGNATURE, listed_and_signed(name=b"/bin/x"), set()),
+        (Accept.SIGNATURE, listed_and_signed(signature=b""), {"signatures"}),
+        (Accept.SIGNATURE, listed_and_signed(signature=None), {"signatures"}),
+        (Accept.BOTH, listed_and_signed(), set()),
+        (Accept.BOTH, listed_and_signed(signature=b""), {"signatures"}),
+        (Accept.BOTH, listed_and_signed(name=b"/bin/x"), {"digests"}),
+    ],
+)
+def test_what_makes_a_file_acceptable_is_a_setting(
+    accept: Accept, entry: Entry, failed: set[str]
+) -> None:
+    result = appraise([entry], POLICY, keyring=keyring_of(), accept=accept)
+    found = {name for name, outcome in outcomes(result).items() if outcome is Outcome.FAILED}
+    assert found == failed
+    assert (result.verdict is Outcome.FAILED) == bool(failed)
+
+
+@pytest.mark.parametrize("accept", list(Accept))
+@pytest.mark.parametrize(
+    ("signature", "result"),
+    [
+        (xattr(ecc_key(), digest=sha256(b"other")), SignatureResult.BAD_SIGNATURE),
+        (xattr(ecc_key())[:-1], SignatureResult.MALFORMED),
+    ],
+)
+def test_bad_and_malformed_signatures_always_fail_where_keys_are_given(
+    accept: Accept, signature: bytes, result: SignatureResult
+) -> None:
+    made = appraise(
+        [listed_and_signed(signature=signature)], POLICY, keyring=keyring_of(), accept=accept
+    )
+    assert outcomes(made)["signatures"] is Outcome.FAILED
+    assert made.signature_counts[result] == 1
+    (offender,) = made.offenders
+    assert offender.signature is not None
+    assert offender.signature.result is result
+
+
+def test_signatures_without_keys_are_counted_and_left_open() -> None:
+    result = appraise([listed_and_signed(), listed_and_signed(signature=b"\x07")], POLICY)
+    assert outcomes(result)["signatures"] is Outcome.NOT_COVERED
+    assert result.verdict is Outcome.PASSED
+    counts = result.facts["signatures"]
+    assert counts == {"unknown key": 1, "malformed signature": 1}
+
+
+def test_portable_evm_signature_does_not_make_a_file_acceptable() -> None:
+    entry = Entry(name=b"/bin/x", signature=b"\x05\x02\x04" + bytes(70))
+    result = appraise([entry], POLICY, keyring=keyring_of())
+    assert result.verdict is Outcome.FAILED
+    assert result.signature_counts[SignatureResult.NO_SIGNATURE] == 1
+
+
+def test_keys_alone_make_a_policy_and_digests_then_cannot_be_asked_for() -> None:
+    builder = PolicyBuilder()
+    builder.add_key(pem(ecc_key()))
+    policy = builder.compile()
+    assert appraise([listed_and_signed()], policy).verdict is Outcome.PASSED
+    assert appraise([GOOD], policy).verdict is Outcome.FAILED
+    with pytest.raises(UsageError, match="the policy has none"):
+        appraise([GOOD], policy, accept=Accept.DIGEST)
+
+
+def test_keys_of_a_keylime_policy_are_used() -> None:
+    der = ecc_key().public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    ring = json.dumps({"pubkeys": [base64.b64encode(der).decode()], "keyids": [1]})
+    builder = PolicyBuilder()
+    builder.add_keylime(keylime(**{"verification-keys": ring}))
+    assert appraise([SIGNED], builder.compile()).signature_counts[SignatureResult.OK] == 1
+
+
+# The compiled form.
+
+
+def test_digest_names_the_content_and_not_the_order_of_the_sources() -> None:
+    left, right = policy_of(a="a", b="b"), policy_of(b="b", a="a")
+    assert left.digest == right.digest
+    assert left.digest != policy_of(a="a", b="c").digest
+    assert left.digest != with_excludes(b"/tmp\n").digest
+
+
+def test_saved_policy_is_loaded_with_the_same_digest_and_the_same_answers(tmp_path: Path) -> None:
+    policy = keyring_policy(excludes=["/tmp/.*", "/run/(a|b)"])
+    path = tmp_path / "policy.excise"
+    policy.save(path)
+    loaded = Policy.load(path)
+    assert loaded.digest == policy.digest
+    entries = [GOOD, Entry(name=b"/run/a"), buffer(b".ima", CERTIFICATE), SIGNED, Entry(name=b"/x")]
+    assert appraise(entries, loaded).as_dict() == appraise(entries, policy).as_dict()
+    assert [file.name for file in tmp_path.iterdir()] == ["policy.excise"]
+
+
+def test_damaged_and_foreign_policies_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "policy.excise"
+    policy_of().save(path)
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"damaged|out of order"):
+        Policy.load(path)
+    path.write_bytes(b"hello, world")
+    with pytest.raises(FormatError, match="not a compiled policy"):
+        Policy.load(path)
+    with pytest.raises(FormatError, match="cannot be read: No such file"):
+        Policy.load(tmp_path / "absent")
+
+
+@given(st.dictionaries(st.binary(min_size=1, max_size=12), st.binary(max_size=3), max_size=20))
+def test_table_answers_as_a_dictionary_does(files: dict[bytes, bytes]) -> None:
+    builder = PolicyBuilder()
+    builder.add_digest(b"/bin/a", algorithm="sha256", digest=sha256(b"a"))
+    for name, content in files.items():
+        builder.add_digest(name, algorithm="sha256", digest=sha256(content))
+    table = builder.compile().table
+    for name, content in files.items():
+        for other in {*files.values(), b"else"}:
+            expected = 0 if other == content else 1
+            if name == b"/bin/a" and other == b"a":
+                expected = 0
+            assert table.lookup(name, "sha256", sha256(other)) == expected
+        assert table.lookup(name + b"\0", "sha256", sha256(content)) == 3
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_give_a_policy_or_a_format_error(data: bytes) -> None:
+    for read in ("add_checksums", "add_excludes", "add_keylime", "add_key"):
+        builder = PolicyBuilder()
+        try:
+            getattr(builder, read)(data)
+        except FormatError:
+            continue
+    path_free = data
+    from excise._core import DigestTable
+
+    with pytest.raises(FormatError, match=r"."):
+        DigestTable.load(path_free)
+
+
+MEMORY = """
+import resource, sys, hashlib
+from pathlib import Path
+from excise.evidence.policy import PolicyBuilder
+builder = PolicyBuilder()
+builder.add_checksums(Path(sys.argv[1]))
+policy = builder.compile()
+before = policy.table.memory_bytes
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(len(policy.table), before, peak)
+"""
+
+
+def test_a_million_digests_take_less_than_100_mib_of_the_whole_process(tmp_path: Path) -> None:
+    path = tmp_path / "sums"
+    with path.open("wb") as file:
+        for number in range(1_000_001):
+            digest = b"%064x" % (number * 0x9E3779B97F4A7C15F39CC0605CEDC835)
+            file.write(b"%b  /usr/lib/x86_64-linux-gnu/package-%d/file\n" % (digest, number))
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(path)], capture_output=True, text=True, check=True
+    )
+    pairs, table_bytes, peak_kib = map(int, done.stdout.split())
+    assert pairs == 1_000_001
+    assert table_bytes < 60 * 2**20
+    assert peak_kib < 100 * 2**10
