@@ -1,12 +1,10 @@
-"""A rich example report, built the way the program builds one, and the fixtures that give it."""
+"""A rich example report, built the way the program builds one, with hostile names on request."""
 
 from __future__ import annotations
 
 import math
 import random
 from typing import Any
-
-import pytest
 
 from excise.report.model import (
     Cell,
@@ -21,19 +19,6 @@ from excise.report.model import (
 
 HOSTILE = "</script><img src=x onerror=alert(1)>|`_\\x1b[31m\x1b[31m\u202e${7*7}\\input{x}&\"'"
 """A task name that tries every renderer at once."""
-
-
-@pytest.fixture(scope="session")
-def example() -> Report:
-    """Return the rich example report."""
-    return build_example()
-
-
-@pytest.fixture(scope="session")
-def hostile() -> Report:
-    """Return the example report with a task name that attacks every renderer."""
-    return build_example(task=HOSTILE)
-
 
 _TASKS = {
     "stat": (412.6, {"landlock": 1.187, "seccomp-64": 1.062, "none (A/A)": 1.001}),

@@ -15,7 +15,7 @@ from excise.report.charts import PALETTE, chart_rows, chart_spec, draw, theme
 from excise.report.model import Chart, Report
 from excise.report.write import PICTURES, export_charts
 
-pytest_plugins = ("report_example",)
+pytest_plugins = ("report_fixtures",)
 
 
 def chart_of(kind: Any, rows: list[dict[str, Any]]) -> Chart:
@@ -111,6 +111,14 @@ def test_children_within_the_total_are_not_flagged() -> None:
     chart = chart_of("waterfall", parts(60.0, 100.0))
     assert [row["role"] for row in chart_rows(chart)] == ["total", "child", "child"]
     assert "#D55E00" not in draw(chart, picture="svg").decode().upper()
+
+
+def test_parts_of_one_name_keep_a_place_each() -> None:
+    rows = parts(30.0, 50.0)
+    rows[2]["label"] = "p0"
+    chart = chart_of("waterfall", rows)
+    assert [row["label"] for row in chart_rows(chart)] == ["all", "p0", "p0 (2)"]
+    assert {"p0", "p0 (2)", "30 ns", "20 ns"} <= set(svg_texts(chart))
 
 
 def test_an_interval_chart_has_the_line_of_no_change_the_margin_and_the_verdicts() -> None:

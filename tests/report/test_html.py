@@ -17,7 +17,7 @@ from excise.report.html import render_html
 from excise.report.model import Cell, Chart, Column, Paragraph, Report, Section, Table
 from excise.report.plain import visible
 
-pytest_plugins = ("report_example",)
+pytest_plugins = ("report_fixtures",)
 
 VOID = {"meta", "input", "br", "img", "link"}
 

@@ -33,7 +33,7 @@ from excise.report.model import (
 )
 from excise.report.text import render_text
 
-pytest_plugins = ("report_example",)
+pytest_plugins = ("report_fixtures",)
 
 ANY_TEXT = st.text(max_size=60)
 COLUMN = st.builds(
@@ -327,3 +327,18 @@ def test_a_chart_with_too_many_rows_is_refused() -> None:
 def test_file_safe_makes_a_name_that_the_model_takes(text: str) -> None:
     chart = Chart(name=file_safe(text), kind="interval", title="", rows=[], unit="", caption="")
     assert chart.name
+
+
+def test_file_safe_keeps_good_names_and_keeps_others_apart() -> None:
+    assert file_safe("open_close-0k") == "open_close-0k"
+    names = [
+        file_safe(text) for text in ("gpg --version", "gpg: version", "GPG version", "中", "文")
+    ]
+    assert len(set(names)) == 5
+    assert names[0].startswith("gpg-version-")
+
+
+def test_two_charts_of_one_name_are_refused() -> None:
+    chart = Chart(name="x", kind="interval", title="", rows=[], unit="", caption="")
+    with pytest.raises(UsageError, match="chart x: its name is not its own"):
+        report_of(chart, chart)

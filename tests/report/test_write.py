@@ -19,7 +19,7 @@ from excise.report.write import (
     render,
 )
 
-pytest_plugins = ("report_example",)
+pytest_plugins = ("report_fixtures",)
 
 
 def test_the_ending_tells_the_format_unless_one_is_named() -> None:

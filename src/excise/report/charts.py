@@ -152,6 +152,12 @@ def chart_rows(chart: Chart) -> list[dict[str, Any]]:
     A waterfall's bar that ends right of the total gets the role `above the total`.
     """
     rows = [_shown(row) for row in chart.rows]
+    seen: dict[str, int] = {}
+    for row in rows:
+        if "label" in row:  # the axis has one place for each label
+            label = row["label"]
+            seen[label] = seen.get(label, 0) + 1
+            row["label"] = label if seen[label] == 1 else f"{label} ({seen[label]})"
     if chart.kind == "waterfall":
         totals = [row["end"] for row in rows if row["role"] == "total"]
         for row in rows:
@@ -208,6 +214,12 @@ def _value_scale(values: Sequence[float]) -> dict[str, Any]:
     if not values or min(values) <= 0 or max(values) <= _LOG_RANGE * min(values):
         return {"type": "linear", "zero": False, "nice": True}
     return {"type": "log", "nice": True}
+
+
+def _slow_firsts(chart: Chart, values: Sequence[float]) -> bool:
+    """Return whether a first run lies beyond the axis, which spans the others."""
+    firsts = _numbers([row for row in chart.rows if row["phase"] == "first"], "value")
+    return bool(values and firsts) and max(firsts) > max(values)
 
 
 def _order(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
@@ -267,8 +279,9 @@ def _draw_distribution(chart: Chart) -> _Drawn:
     marks = first.mark_point(style="first", shape="triangle-right", size=80).encode(
         x=x, y=y, stroke=_colour_stroke(names), tooltip=tooltip
     )
-    layers = [runs, quartiles, median, marks]
-    if values:
+    phases = {row["phase"] for row in chart.rows}
+    layers = [runs, *([quartiles, median] if "rest" in phases else []), marks]
+    if _slow_firsts(chart, values):
         beyond = first.transform_filter(f"datum.value > {max(values)!r}").transform_calculate(
             words="'first run ' + format(datum.value, ',.4~r')"
         )
@@ -347,15 +360,13 @@ def _draw_run_order(chart: Chart) -> _Drawn:
         size=110, filled=False, strokeWidth=2
     )
     layers = [later_runs, first_runs]
-    if values:
+    if _slow_firsts(chart, values):
         beyond = (
             alt.Chart()
             .transform_filter(
                 f"isValid(datum.value) && datum.phase == 'first' && datum.value > {max(values)!r}"
             )
-            .transform_window(i="row_number()")
-            .transform_aggregate(n="count()", highest="max(value)", run="min(run)")
-            .transform_filter("datum.n > 0")
+            .transform_aggregate(highest="max(value)", run="min(run)")
             .transform_calculate(words="'first runs, up to ' + format(datum.highest, ',.4~r')")
         )
         layers.append(
@@ -373,7 +384,7 @@ def _draw_waterfall(chart: Chart) -> _Drawn:
     """Draw the parts of a total one after the other, and what is above it in another colour."""
     import altair as alt
 
-    labels = _order(chart.rows, "label")
+    labels = [row["label"] for row in chart_rows(chart)]
     ends = _numbers(chart.rows, "start", "end")
     domain = [min([0.0, *ends]), max([*ends], default=1.0)]
     x = alt.X("start:Q", scale=alt.Scale(domain=domain, nice=True), axis=_value_axis(chart))
@@ -427,7 +438,7 @@ def _draw_interval(chart: Chart) -> _Drawn:
     """Draw each ratio as a dot with its interval, the line of no change and the margin."""
     import altair as alt
 
-    labels = _order(chart.rows, "label")
+    labels = [row["label"] for row in chart_rows(chart)]
     values = [*_numbers(chart.rows, "ratio", "low", "high", "margin_low", "margin_high"), 1.0]
     scale = _value_scale(values)
     span = max(values) - min(values) or 0.02

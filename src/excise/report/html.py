@@ -19,7 +19,7 @@ from importlib import resources
 from typing import Any
 
 from excise.report.charts import chart_rows, chart_spec, theme
-from excise.report.model import Block, Cell, Chart, Column, Paragraph, Report, Table, file_safe
+from excise.report.model import Block, Cell, Chart, Column, Paragraph, Report, Table
 from excise.report.plain import visible
 
 _FILTER_ROWS = 8
@@ -28,6 +28,9 @@ _FILTER_ROWS = 8
 _TALL_ROWS = 40
 """A table with more rows than this scrolls in its own box."""
 
+_FEW_RESULTS = 3
+"""More result lines than this stand in columns where the page is wide."""
+
 _LONG_TEXT = 32
 """A column with a text longer than this may wrap."""
 
@@ -35,7 +38,7 @@ _LONG_TEXT = 32
 def render_html(report: Report) -> str:
     """Return the report as one HTML page that needs no network and no other file."""
     sections = report.body()
-    anchors = [f"s{i}-{file_safe(section.heading)}" for i, section in enumerate(sections, start=1)]
+    anchors = [f"s{i}-{_slug(section.heading)}" for i, section in enumerate(sections, start=1)]
     body = [
         _section(section.heading, anchor, section.blocks)
         for section, anchor in zip(sections, anchors, strict=True)
@@ -202,13 +205,18 @@ def _text(text: str) -> str:
     return html.escape(visible(text), quote=True)
 
 
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60]
+
+
 def _results(report: Report) -> str:
     results = [f"<li>{_result(text)}</li>" for text in report.paragraphs("result")]
     warnings = [
         f'<p class="warning"><strong>Warning:</strong> {_text(text)}</p>'
         for text in report.paragraphs("warning")
     ]
-    listed = ['<ul class="results">', *results, "</ul>"] if results else []
+    many = " many" if len(results) > _FEW_RESULTS else ""
+    listed = [f'<ul class="results{many}">', *results, "</ul>"] if results else []
     return "\n".join([*listed, *warnings])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,9 +21,14 @@ Emphasis = Literal["none", "good", "bad", "warn", "muted"]
 
 
 def file_safe(text: str) -> str:
-    """Return a name for a table or chart made from any text: letters, digits, dots, dashes."""
-    name = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._")
-    return name[:100].lower() or "unnamed"
+    """Return a name for a table or chart made from any text: letters, digits, dots, dashes.
+
+    Text that had to be changed gets a checksum at its end, so that names that differ stay apart.
+    """
+    name = re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-._")[:80]
+    if name and name == text:
+        return name
+    return f"{name or 'x'}-{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def _check_name(what: str, name: str) -> None:
@@ -197,6 +203,14 @@ class Report:
     sections: Sequence[Section]
     facts: Sequence[tuple[str, str]] = ()
     data: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse two tables or two charts of one name: files and anchors carry it."""
+        for what, blocks in (("table", self.tables()), ("chart", self.charts())):
+            names = [block.name for block in blocks]
+            for name in names:
+                if names.count(name) > 1:
+                    raise UsageError("its name is not its own", source=f"{what} {name}")
 
     def paragraphs(self, kind: str) -> list[str]:
         """Return the text of every paragraph of one kind, in order."""

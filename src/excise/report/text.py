@@ -248,7 +248,7 @@ def _lay_out(table: Table, natural: Sequence[int], *, floors: Sequence[int], wid
         kept = [i for i in kept if i != optional[-1]]
         dropped.append(optional[-1])
     widths = list(natural)
-    while sum(widths[i] + _GAP for i in keys) > width * 6 // 10:
+    while sum(widths[i] + _GAP for i in keys) > width * 3 // 4:
         widths[max(keys, key=lambda i: widths[i])] -= 1
     room = width - sum(widths[i] + _GAP for i in keys)
     for i in kept[len(keys) :]:
