@@ -20,6 +20,7 @@ from test_signature import certificate, keyid, xattr
 
 from excise.errors import FormatError, UsageError
 from excise.evidence.checks import Outcome
+from excise.evidence.ima import read_list
 from excise.evidence.policy import (
     Accept,
     AppraisalOptions,
@@ -42,9 +43,9 @@ def sha256(content: bytes) -> bytes:
 class Entry:
     name: bytes | None = b"/bin/a"
     digest: bytes = sha256(b"a")
-    index: int = 1
-    digest_algorithm: str = "sha256"
-    digest_kind: str = ""
+    position: int = 1
+    algorithm: str = "sha256"
+    digest_type: str = ""
     signature: bytes | None = None
     buf: bytes | None = None
     violation: bool = False
@@ -52,7 +53,7 @@ class Entry:
 
     @property
     def offset(self) -> int:
-        return 100 * self.index
+        return 100 * self.position
 
 
 def buffer(name: bytes, data: bytes, **options: object) -> Entry:
@@ -113,10 +114,10 @@ def test_listed_file_passes() -> None:
         (Entry(digest=sha256(b"b")), EntryClass.DIGEST_DIFFERS),
         (Entry(digest=sha256(b"a")[:-1]), EntryClass.DIGEST_DIFFERS),
         (Entry(digest=sha256(b"a") + b"\0"), EntryClass.DIGEST_DIFFERS),
-        (Entry(digest_algorithm="sha1", digest=bytes(20)), EntryClass.OTHER_ALGORITHM),
-        (Entry(digest_kind="verity"), EntryClass.OTHER_ALGORITHM),
+        (Entry(algorithm="sha1", digest=bytes(20)), EntryClass.OTHER_ALGORITHM),
+        (Entry(digest_type="verity"), EntryClass.OTHER_ALGORITHM),
         (Entry(name=None), EntryClass.UNREADABLE),
-        (Entry(digest=b"", digest_algorithm=""), EntryClass.UNREADABLE),
+        (Entry(digest=b"", algorithm=""), EntryClass.UNREADABLE),
         (Entry(name=b"memfd:kernel", digest=sha256(b"k")), EntryClass.PSEUDO_FILE),
         (Entry(name=b"/memfd:x (deleted)"), EntryClass.PSEUDO_FILE),
     ],
@@ -129,7 +130,7 @@ def test_one_entry_that_is_not_allowed_fails_beside_a_good_one(
     assert result.verdict is Outcome.FAILED
     assert classes(result) == {EntryClass.ALLOWED: 1, found: 1}
     (offender,) = result.offenders
-    assert (offender.index, offender.offset, offender.entry_class) == (1, 100, found)
+    assert (offender.position, offender.offset, offender.entry_class) == (1, 100, found)
     json.dumps(result.as_dict())
 
 
@@ -162,9 +163,9 @@ def test_names_are_bytes_and_compared_as_they_are() -> None:
 
 
 def test_first_offenders_are_kept_in_order_and_all_are_counted() -> None:
-    entries = [Entry(name=b"/x%d" % number, index=number) for number in range(50)]
+    entries = [Entry(name=b"/x%d" % number, position=number) for number in range(50)]
     result = appraise(entries, first=3)
-    assert [offender.index for offender in result.offenders] == [0, 1, 2]
+    assert [offender.position for offender in result.offenders] == [0, 1, 2]
     assert result.counts[EntryClass.UNKNOWN_FILE] == 50
 
 
@@ -179,16 +180,26 @@ def test_no_entry_and_nothing_but_excluded_entries_prove_nothing() -> None:
     assert outcomes(result)["excludes"] is Outcome.NOT_COVERED
 
 
+def test_digest_without_an_algorithm_is_sha1_or_md5_as_the_old_template_has_it() -> None:
+    builder = PolicyBuilder()
+    digest = hashlib.sha1(b"a").digest()
+    builder.add_digest(b"/bin/a", algorithm="sha1", digest=digest)
+    policy = builder.compile()
+    assert appraise([Entry(digest=digest, algorithm="")], policy).verdict is Outcome.PASSED
+    other = appraise([Entry(digest=bytes(20), algorithm="")], policy)
+    assert classes(other) == {EntryClass.DIGEST_DIFFERS: 1}
+
+
 # boot_aggregate.
 
 
 def test_boot_aggregate_is_left_to_its_own_check_and_no_file_may_pose_as_it() -> None:
-    first = Entry(name=b"boot_aggregate", digest=sha256(b"pcrs"), index=0)
-    after_kexec = Entry(name=b"boot_aggregate", digest=sha256(b"pcrs"), index=5)
+    first = Entry(name=b"boot_aggregate", digest=sha256(b"pcrs"), position=0)
+    after_kexec = Entry(name=b"boot_aggregate", digest=sha256(b"pcrs"), position=5)
     result = appraise([first, GOOD, after_kexec])
     assert classes(result) == {EntryClass.ALLOWED: 1, EntryClass.BOOT_AGGREGATE: 2}
     assert result.verdict is Outcome.PASSED
-    posing = Entry(name=b"boot_aggregate", digest=sha256(b"malware"), index=6)
+    posing = Entry(name=b"boot_aggregate", digest=sha256(b"malware"), position=6)
     assert appraise([first, GOOD, posing]).verdict is Outcome.FAILED
     alone = appraise([posing])
     assert classes(alone) == {EntryClass.UNKNOWN_FILE: 1}
@@ -198,9 +209,9 @@ def test_listed_boot_aggregate_is_compared() -> None:
     builder = PolicyBuilder()
     builder.add_digest(b"boot_aggregate", algorithm="sha256", digest=sha256(b"pcrs"))
     policy = builder.compile()
-    good = Entry(name=b"boot_aggregate", digest=sha256(b"pcrs"), index=0)
+    good = Entry(name=b"boot_aggregate", digest=sha256(b"pcrs"), position=0)
     assert classes(appraise([good], policy)) == {EntryClass.ALLOWED: 1}
-    bad = Entry(name=b"boot_aggregate", digest=sha256(b"other"), index=0)
+    bad = Entry(name=b"boot_aggregate", digest=sha256(b"other"), position=0)
     assert classes(appraise([bad], policy)) == {EntryClass.DIGEST_DIFFERS: 1}
 
 
@@ -499,7 +510,7 @@ def test_signed_keylime_policy_is_opened_and_its_signature_checked() -> None:
 # Buffers and learnt keys.
 
 CERTIFICATE = certificate(ecc_key(), subject_key_id=keyid(ecc_key()))
-SIGNED = Entry(name=b"/bin/s", digest=sha256(b"content"), signature=xattr(ecc_key()), index=3)
+SIGNED = Entry(name=b"/bin/s", digest=sha256(b"content"), signature=xattr(ecc_key()), position=3)
 
 
 def keyring_policy(**options: object) -> Policy:
@@ -527,7 +538,7 @@ def test_key_the_policy_lists_is_learnt_and_verifies_the_files_after_it() -> Non
 def test_key_the_policy_does_not_list_fails_and_is_not_learnt_unless_all_are() -> None:
     other = buffer(b".ima", certificate(ecc_key("another"), subject_key_id=None))
     signed = Entry(
-        name=b"/bin/s", digest=sha256(b"content"), signature=xattr(ecc_key("another")), index=3
+        name=b"/bin/s", digest=sha256(b"content"), signature=xattr(ecc_key("another")), position=3
     )
     result = appraise([other, GOOD, signed], keyring_policy())
     assert outcomes(result)["buffers"] is Outcome.FAILED
@@ -686,6 +697,68 @@ def test_keys_of_a_keylime_policy_are_used() -> None:
     builder = PolicyBuilder()
     builder.add_keylime(keylime(**{"verification-keys": ring}))
     assert appraise([SIGNED], builder.compile()).signature_counts[SignatureResult.OK] == 1
+
+
+# Real lists.
+
+
+@pytest.mark.parametrize("guest", ["tcb-ng", "tcb-ngv2", "tcb-ng-violations", "k61cloud-ng"])
+def test_lists_that_kernels_wrote_pass_by_their_own_digests_and_fail_by_one_other(
+    shared_vectors: Path, guest: str
+) -> None:
+    path = shared_vectors / "ima" / "lab" / guest / "binary_runtime_measurements"
+    with read_list(path) as rows:
+        entries = list(rows)
+    files = [row for row in entries[1:] if not row.violation and row.name is not None]
+    assert len(files) > 20
+    builder = PolicyBuilder()
+    for row in files:
+        builder.add_digest(row.name, algorithm=row.algorithm, digest=row.digest)
+    good = appraise_entries(entries, builder.compile())
+    violations = sum(row.violation for row in entries)
+    assert good.verdict is Outcome.PASSED
+    assert good.counts[EntryClass.BOOT_AGGREGATE] == 1
+    assert good.counts[EntryClass.VIOLATION] == violations
+    assert violations == int((path.parent / "violations").read_text())
+    assert good.counts[EntryClass.ALLOWED] == len(files)
+    target = files[7]
+    other = PolicyBuilder()
+    for row in files:
+        digest = bytes(len(row.digest)) if row.name == target.name else row.digest
+        other.add_digest(row.name, algorithm=row.algorithm, digest=digest)
+    bad = appraise_entries(entries, other.compile())
+    assert bad.verdict is Outcome.FAILED
+    assert {offender.name for offender in bad.offenders if offender.expected} == {target.name}
+
+
+def test_signatures_of_a_fedora_boot_are_told_apart_without_its_key(shared_vectors: Path) -> None:
+    path = shared_vectors / "ima" / "kgoldman__ibmtss" / "binary_runtime_measurements_sha256.log"
+    with read_list(path) as rows:
+        result = appraise_entries(rows, policy_of(), keyring=keyring_of())
+    counts = result.signature_counts
+    assert counts[SignatureResult.OK] == counts[SignatureResult.BAD_SIGNATURE] == 0
+    assert counts[SignatureResult.MALFORMED] == 0
+    assert sum(counts.values()) == 361  # all but boot_aggregate
+
+
+@pytest.mark.parametrize(
+    ("log", "result", "detail"),
+    [
+        ("24-ima-sig-evm-portable", SignatureResult.NO_SIGNATURE, "a portable EVM signature"),
+        ("25-sigv3-verity", SignatureResult.UNKNOWN_KEY, "no key"),
+    ],
+)
+def test_attributes_of_the_made_lists_are_named(
+    shared_vectors: Path, log: str, result: SignatureResult, detail: str
+) -> None:
+    with read_list(shared_vectors / "ima" / "made" / f"{log}.bin") as rows:
+        appraisal = appraise_entries(rows, policy_of(), keyring=keyring_of())
+    details = {
+        offender.signature.detail
+        for offender in appraisal.offenders
+        if offender.signature is not None and offender.signature.result is result
+    }
+    assert any(text.startswith(detail) for text in details), appraisal.facts
 
 
 # The compiled form.

@@ -31,8 +31,8 @@ class PolicyEntry(Protocol):
     """What is needed of one entry of a measurement list."""
 
     @property
-    def index(self) -> int:
-        """Number of the entry, from 0."""
+    def position(self) -> int:
+        """Position in the list, from 0."""
 
     @property
     def offset(self) -> int:
@@ -47,12 +47,12 @@ class PolicyEntry(Protocol):
         """Event name; None where the template has none."""
 
     @property
-    def digest_kind(self) -> str:
+    def digest_type(self) -> str:
         """`ima`, `verity`, or empty where the template does not say."""
 
     @property
-    def digest_algorithm(self) -> str:
-        """Hash of the file digest; empty where the template has none."""
+    def algorithm(self) -> str:
+        """Hash of the file digest; empty in the old `ima` template, which has SHA-1 or MD5."""
 
     @property
     def digest(self) -> bytes:
@@ -116,7 +116,7 @@ class EntryAppraisal:
     """One entry and what became of it.
 
     Attributes:
-        index: Number of the entry, from 0.
+        position: Position in the list, from 0.
         offset: Byte offset of its record.
         name: Event name, as bytes.
         entry_class: What became of it.
@@ -126,7 +126,7 @@ class EntryAppraisal:
         detail: One clause more, or empty.
     """
 
-    index: int
+    position: int
     offset: int
     name: bytes
     entry_class: EntryClass
@@ -139,7 +139,7 @@ class EntryAppraisal:
         """Return plain values, for `--json`; bytes of the name that are no UTF-8 are escaped."""
         signature = self.signature
         return {
-            "index": self.index,
+            "position": self.position,
             "offset": self.offset,
             "name": self.name.decode("utf-8", "backslashreplace"),
             "class": self.entry_class.value,
@@ -213,6 +213,7 @@ _CODES: Final = (
     EntryClass.UNKNOWN_FILE,
 )
 _HASH_ALIASES: Final = {"sm3": "sm3_256", "sm3-256": "sm3_256"}
+_BARE_DIGESTS: Final = {20: "sha1", 16: "md5"}
 _PSEUDO_PREFIXES: Final = (
     b"memfd:",
     b"/memfd:",
@@ -226,10 +227,16 @@ _NONE_IN_TEMPLATE: Final = SignatureAppraisal(
 )
 
 
+def _algorithm(entry: PolicyEntry) -> str:
+    if not entry.algorithm:
+        return _BARE_DIGESTS.get(len(entry.digest), "")
+    return _HASH_ALIASES.get(entry.algorithm, entry.algorithm)
+
+
 def _table_algorithm(entry: PolicyEntry) -> str:
-    algorithm = _HASH_ALIASES.get(entry.digest_algorithm, entry.digest_algorithm)
+    algorithm = _algorithm(entry)
     # An fs-verity digest is the root of a hash tree, never the digest of the file's bytes.
-    return f"verity:{algorithm}" if entry.digest_kind == "verity" else algorithm
+    return f"verity:{algorithm}" if entry.digest_type == "verity" else algorithm
 
 
 class PolicyAppraiser:
@@ -287,7 +294,7 @@ class PolicyAppraiser:
 
     def _file(self, entry: PolicyEntry) -> EntryClass:
         name = entry.name
-        if name is None or not entry.digest_algorithm or not entry.digest:
+        if name is None or not entry.digest:
             return EntryClass.UNREADABLE
         code = self._policy.table.lookup(name, _table_algorithm(entry), entry.digest)
         if code == 0:
@@ -303,10 +310,10 @@ class PolicyAppraiser:
     def _is_boot_aggregate(self, entry: PolicyEntry) -> bool:
         # Only the kernel makes the first entry. Later ones follow a kexec and repeat its digest;
         # any other entry of this name is a file without a path that someone called so.
-        if entry.index == 0:
-            self._boot_aggregate = (entry.digest_algorithm, entry.digest)
+        if entry.position == 0:
+            self._boot_aggregate = (entry.algorithm, entry.digest)
             return True
-        return self._boot_aggregate == (entry.digest_algorithm, entry.digest)
+        return self._boot_aggregate == (entry.algorithm, entry.digest)
 
     def _signature(self, entry: PolicyEntry) -> SignatureAppraisal:
         if entry.signature is None:
@@ -319,7 +326,7 @@ class PolicyAppraiser:
             return SignatureAppraisal(
                 result=SignatureResult.UNKNOWN_KEY, detail=f"no key {keyid}", keyid=keyid
             )
-        algorithm = _HASH_ALIASES.get(entry.digest_algorithm, entry.digest_algorithm)
+        algorithm = _algorithm(entry)
         return self._keyring.verify(
             entry.signature, digest_algorithm=algorithm, digest=entry.digest
         )
@@ -371,7 +378,7 @@ class PolicyAppraiser:
             expected = tuple(digest.hex() for digest in listed)
         elif found is EntryClass.OTHER_ALGORITHM:
             known = ", ".join(self._policy.counts())
-            kind = "an fs-verity digest" if entry.digest_kind == "verity" else "this algorithm"
+            kind = "an fs-verity digest" if entry.digest_type == "verity" else "this algorithm"
             detail = f"the policy lists the file, not {kind} (it has {known})"
         elif found is EntryClass.UNKNOWN_FILE:
             if self._policy.table.holds_digest(_table_algorithm(entry), entry.digest):
@@ -381,12 +388,12 @@ class PolicyAppraiser:
         elif found in (EntryClass.BUFFER_UNKNOWN, EntryClass.BUFFER_DIFFERS):
             expected = self._buffers.expected(name)
         return EntryAppraisal(
-            index=entry.index,
+            position=entry.position,
             offset=entry.offset,
             name=name,
             entry_class=found,
             expected=expected,
-            got=f"{entry.digest_algorithm}:{entry.digest.hex()}",
+            got=f"{_algorithm(entry)}:{entry.digest.hex()}",
             signature=signature,
             detail=detail,
         )
@@ -395,7 +402,7 @@ class PolicyAppraiser:
         """Return the checks over all entries taken so far."""
         offenders = sorted(
             (entry for kept in self._first.values() for entry in kept),
-            key=lambda entry: entry.index,
+            key=lambda entry: entry.position,
         )
         counts = {entry_class: self._counts[entry_class] for entry_class in EntryClass}
         signatures = {result: self._signatures[result] for result in SignatureResult}

@@ -73,7 +73,9 @@ class BufferJudge:
         if data in self._seen or not _digest_fits(entry):
             return
         self._seen.add(data)
-        source = f"entry {entry.index}, {(entry.name or b'').decode('utf-8', 'backslashreplace')}"
+        source = (
+            f"entry {entry.position}, {(entry.name or b'').decode('utf-8', 'backslashreplace')}"
+        )
         try:
             self._keyring.add_bytes(data, source=source)
         except FormatError:
@@ -96,7 +98,7 @@ def _by_name(listed: dict[str, tuple[str, ...]]) -> dict[bytes, frozenset[str]]:
 
 
 def _digest_fits(entry: PolicyEntry) -> bool:
-    name = {"sm3_256": "sm3"}.get(entry.digest_algorithm, entry.digest_algorithm)
+    name = {"sm3_256": "sm3"}.get(entry.algorithm, entry.algorithm)
     try:
         return hashlib.new(name, entry.buf or b"").digest() == entry.digest
     except ValueError:
