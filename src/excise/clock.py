@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from typing import Final
-
 import msgspec
 
 
@@ -19,15 +16,6 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     resolution_ns: float | None = None
-
-
-PROBE_CLOCK: Final = "CLOCK_MONOTONIC_RAW"
-
-
-def monotonic_clock() -> Clock:
-    """Return the clock of run times (CLOCK_MONOTONIC) with the resolution the kernel states."""
-    resolution = time.get_clock_info("monotonic").resolution
-    return Clock(name="CLOCK_MONOTONIC", resolution_ns=resolution * 1e9)
 
 
 def rusage_clock() -> Clock:

@@ -94,7 +94,8 @@ def test_ad_hoc_configurations_are_prefixes_and_mechanisms() -> None:
     )
     none, both = campaign.configurations
     assert (none.prefix, none.probe) == ([], [])
-    assert (both.prefix, both.probe) == (["env", "A=1"], ["--landlock", "--seccomp", "100"])
+    assert (both.prefix, both.probe) == ([], ["--landlock", "--seccomp", "100"])
+    assert both.environment == {"A": "1"}
     assert campaign.tasks[0].name == "gpg"
     assert campaign.blocks == 5
 
@@ -108,3 +109,22 @@ def test_a_wrong_command_line_is_refused(
 ) -> None:
     with pytest.raises(SpecError, match=reason):
         ad_hoc(configurations, command)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "environment", "words"),
+    [
+        ("env A=1 B=x=y", {"A": "1", "B": "x=y"}, []),
+        ("env A=1 nice -n 5", {"A": "1"}, ["nice", "-n", "5"]),
+        ("env -i A=1", {}, ["env", "-i", "A=1"]),
+        ("env A=1 -u B", {}, ["env", "A=1", "-u", "B"]),
+        ("env", {}, ["env"]),
+        ("taskset 1", {}, ["taskset", "1"]),
+    ],
+)
+def test_plain_env_prefixes_cost_no_extra_exec(
+    prefix: str, environment: dict[str, str], words: list[str]
+) -> None:
+    configuration = ad_hoc([f"c: {prefix}"], ["true"]).configurations[0]
+    assert configuration.environment == environment
+    assert configuration.prefix == words

@@ -61,7 +61,7 @@ def _look(
             got = Path(check.file).read_text(errors="replace")
         except OSError as error:
             return _how(check), _wanted(check), f"cannot be read ({error.strerror})", False
-        return _how(check), _wanted(check), _short(got), _matches(check, got)
+        return _how(check), _wanted(check), _seen(check, got), _matches(check, got)
     words = check.command or ["env", "-0"]
     result = execute(
         Exec(
@@ -76,7 +76,12 @@ def _look(
         reason = result.error or f"exit code {result.exit_code}: {result.stderr.strip()}"
         return _how(check), _wanted(check), _short(reason), False
     if check.environment is None:
-        return _how(check), _wanted(check), _short(result.stdout), _matches(check, result.stdout)
+        return (
+            _how(check),
+            _wanted(check),
+            _seen(check, result.stdout),
+            _matches(check, result.stdout),
+        )
     variables = dict(each.partition("=")[::2] for each in result.stdout.split("\0") if each)
     value = variables.get(check.environment)
     if value is None:
@@ -118,6 +123,16 @@ def _effect(configuration: str, how: str, expected: str, got: str, *, passed: bo
     return Effect(
         configuration=configuration, check=how, expected=expected, got=got, outcome=outcome
     )
+
+
+def _seen(check: TookEffect, text: str) -> str:
+    """Return the line that was looked for, where it is there; else the beginning of all."""
+    for line in text.splitlines():
+        if (check.matches and re.search(check.matches, line)) or (
+            check.contains and check.contains in line
+        ):
+            return _short(line)
+    return _short(text)
 
 
 def _short(text: str) -> str:

@@ -19,10 +19,10 @@ from excise.campaign.spec import Campaign, Configuration, Task, from_plain
 from excise.capture.journal import Calibration, Effect, Run, RunHead, Session
 from excise.capture.manifest import Manifest
 from excise.capture.store import MANIFEST, RAW, Capture, journal_chunks, new_id, now
-from excise.clock import Clock, monotonic_clock, rusage_clock
-from excise.collect.host import boot_id, host_facts, program_facts
+from excise.clock import Clock, rusage_clock
+from excise.collect.host import boot_id, file_system_fact, host_facts, program_facts
 from excise.collect.launcher import Exec, Launch, Launcher
-from excise.collect.probe import ask_probe, probe_path
+from excise.collect.probe import ask_probe, probe_info, probe_path
 from excise.errors import CaptureError, EffectError, HostError
 from excise.units import parse_duration
 
@@ -145,10 +145,10 @@ def completed_runs(path: Path) -> int:
 def _manifest(campaign: Campaign) -> Manifest:
     programs = [task.command for task in campaign.tasks if task.command]
     programs += [each.prefix for each in campaign.configurations if each.prefix]
-    probe = ask_probe("info")
-    clocks = [monotonic_clock(), rusage_clock()]
+    clocks = [rusage_clock()]
     clocks += [
-        Clock(name=name, resolution_ns=value) for name, value in probe.get("clocks", {}).items()
+        Clock(name=clock.name, resolution_ns=clock.measured_resolution_ns)
+        for clock in probe_info().clocks
     ]
     return Manifest(
         id=new_id(),
@@ -161,7 +161,11 @@ def _manifest(campaign: Campaign) -> Manifest:
         paired=True,
         seed=campaign.seed,
         campaign=msgspec.to_builtins(campaign),
-        host_facts=[*host_facts(), *program_facts(programs)],
+        host_facts=[
+            *host_facts(),
+            file_system_fact(campaign.work_directory or tempfile.gettempdir()),
+            *program_facts(programs),
+        ],
         clocks=clocks,
     )
 
@@ -254,11 +258,15 @@ class _Session:
 
     @contextmanager
     def _work_directory(self) -> Iterator[str]:
-        if self.campaign.work_directory is not None:
-            yield str(Path(self.campaign.work_directory).resolve())
-            return
-        with tempfile.TemporaryDirectory(prefix="excise-work-") as folder:
-            yield folder
+        parent = self.campaign.work_directory
+        try:
+            folder = tempfile.TemporaryDirectory(prefix="excise-work-", dir=parent)
+        except OSError as error:
+            raise HostError(
+                f"no work directory can be made ({error.strerror})", source=parent
+            ) from error
+        with folder as name:
+            yield name
 
     def _launcher(self) -> Launcher:
         return Launcher(
@@ -298,7 +306,7 @@ class _Session:
             operations = task.operations or known.get(task.name)
             if operations is None:
                 words = ["--workload", task.workload, "--directory", self.work_directory]
-                operations = int(ask_probe("run", *words, "--calibrate")["operations"])
+                operations = int(ask_probe("run", *words, "--calibrate"))
                 self.capture.append(Calibration(task=task.name, operations=operations))
             self.operations[task.name] = operations
 
@@ -336,8 +344,10 @@ class _Session:
     def _prefix(self, configuration: Configuration) -> list[str]:
         words = list(configuration.prefix)
         if configuration.probe:
-            words += [probe_path(), "exec", "--directory", self.work_directory]
-            words += [*configuration.probe, "--"]
+            words += [probe_path(), "exec", *configuration.probe]
+            if "--landlock" in configuration.probe:
+                words += ["--directory", self.work_directory]
+            words.append("--")
         return words
 
     def _argv(self, task: Task, configuration: Configuration) -> list[str]:

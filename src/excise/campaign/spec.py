@@ -101,7 +101,8 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         randomise_environment: Whether each child gets a padding variable of random length, so
             that the place of its stack does not favour one arm (Mytkowicz et al., ASPLOS 2009).
         sync: Whether each line is synced to disk before the next run.
-        work_directory: Where workloads make their files; a temporary folder when None.
+        work_directory: Folder in which a work folder is made and removed again; where temporary
+            files go when None. Its file system is part of what is measured.
     """
 
     title: str = "campaign"
@@ -190,7 +191,8 @@ def ad_hoc(configurations: list[str], command: list[str], **options: Any) -> Cam
     """Return a campaign of one command under configurations given as `NAME: PREFIX WORDS`.
 
     Words of the form `--landlock`, `--no-new-privs` and `--seccomp N` at the start of the prefix
-    are mechanisms of the probe; all other words are put before the command.
+    are mechanisms of the probe, and `env NAME=VALUE ...` sets the child's environment; all other
+    words are put before the command.
 
     Raises:
         SpecError: If a configuration has no name, or there is no command.
@@ -219,7 +221,21 @@ def _ad_hoc_configuration(text: str) -> Configuration:
     while words and words[0] in ("--landlock", "--no-new-privs", "--seccomp"):
         take = 2 if words[0] == "--seccomp" else 1
         probe, words = probe + words[:take], words[take:]
-    return Configuration(name=name.strip(), prefix=words, probe=probe)
+    environment, words = _environment(words)
+    return Configuration(name=name.strip(), prefix=words, probe=probe, environment=environment)
+
+
+def _environment(words: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Take `env NAME=VALUE ...` off a prefix: set directly, it costs the child no extra exec."""
+    if not words or words[0] != "env":
+        return {}, words
+    count = 1
+    while count < len(words) and re.fullmatch(r"[A-Za-z_]\w*=.*", words[count], re.DOTALL):
+        count += 1
+    if count == 1 or (count < len(words) and words[count].startswith("-")):
+        return {}, words
+    pairs = (word.partition("=") for word in words[1:count])
+    return {name: value for name, _, value in pairs}, words[count:]
 
 
 def checked(campaign: Campaign, *, source: str) -> Campaign:

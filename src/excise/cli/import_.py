@@ -96,8 +96,9 @@ def import_(
     typer.echo(f"Wrote {path}", err=True)
 
 
-def _one_each(configurations: list[str] | None, files: list[str]) -> list[str]:
-    given = configurations or ["imported"]
+def _one_each(configurations: list[str] | None, files: list[str]) -> list[str | None]:
+    """Return each file's configuration; None where the format is to tell it."""
+    given: list[str | None] = [*configurations] if configurations else [None]
     if len(given) == 1:
         return given * len(files)
     if len(given) != len(files):

@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from excise.collect.host import SECURITYFS, read_word, virtualisation
-from excise.collect.probe import ask_probe
+from excise.collect.probe import ProbeInfo, probe_info
 from excise.errors import ExciseError
 
 State = Literal["yes", "partly", "no"]
@@ -36,7 +36,7 @@ class Ability:
 def examine() -> list[Ability]:
     """Return every ability of this host, in the order of the commands that need them."""
     try:
-        info = ask_probe("info")
+        info = probe_info()
     except ExciseError as error:
         launcher = Ability(
             name="run campaigns",
@@ -48,9 +48,9 @@ def examine() -> list[Ability]:
     return [*_probe(info), *_noise(), *_security(), *_tools()]
 
 
-def _probe(info: dict[str, Any]) -> Iterator[Ability]:
-    yield Ability(name="run campaigns", state="yes", found=f"kernel {info.get('kernel', '?')}")
-    abi = int(info.get("landlock_abi", 0))
+def _probe(info: ProbeInfo) -> Iterator[Ability]:
+    yield Ability(name="run campaigns", state="yes", found=f"kernel {info.kernel_release}")
+    abi = info.landlock_abi
     yield Ability(
         name="Landlock per process",
         state="yes" if abi else "no",
@@ -59,7 +59,7 @@ def _probe(info: dict[str, Any]) -> Iterator[Ability]:
         if abi
         else "Boot with lsm=landlock,... on a kernel with CONFIG_SECURITY_LANDLOCK",
     )
-    seccomp = bool(info.get("seccomp"))
+    seccomp = info.seccomp_filter
     yield Ability(
         name="seccomp filters",
         state="yes" if seccomp else "no",
@@ -69,18 +69,19 @@ def _probe(info: dict[str, Any]) -> Iterator[Ability]:
     yield _counters(info)
 
 
-def _counters(info: dict[str, Any]) -> Ability:
-    perf = info.get("perf", {})
-    working = [name for name in ("instructions", "cycles") if perf.get(name, {}).get("works")]
+def _counters(info: ProbeInfo) -> Ability:
+    scopes = {
+        "instructions": info.counters.instructions_scope,
+        "cycles": info.counters.cycles_scope,
+    }
+    working = [f"{name} ({scope})" for name, scope in scopes.items() if scope]
     if working:
         return Ability(name="instruction counts", state="yes", found=", ".join(working))
-    reasons = sorted(
-        {str(value.get("error")) for value in perf.values() if isinstance(value, dict)}
-    )
-    if "ENOENT" in reasons or "EOPNOTSUPP" in reasons:
-        enable = "This (virtual) machine has no hardware counters; use bare metal or the lab"
-    else:
+    reasons = sorted({each.errno or "unknown" for each in info.counters.attempts})
+    if {"EACCES", "EPERM"} & set(reasons):
         enable = "sysctl kernel.perf_event_paranoid=1 (as root)"
+    else:
+        enable = "This (virtual) machine has no hardware counters; use bare metal or the lab"
     return Ability(
         name="instruction counts", state="no", found=", ".join(reasons) or "unknown", enable=enable
     )

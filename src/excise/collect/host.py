@@ -63,6 +63,19 @@ def program_facts(programs: Iterable[Sequence[str]]) -> list[Fact]:
     return list(facts.values())
 
 
+def file_system_fact(folder: str) -> Fact:
+    """Return the type of the file system that a folder is on, as the kernel lists its mounts."""
+    name = "work.file_system"
+    real = os.path.realpath(folder)
+    best, kind = "", None
+    for line in (read_word(Path("/proc/self/mounts")) or "").splitlines():
+        _, point, found, *_ = line.split(" ")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, found
+    return Fact(name=name, value=kind, must_agree=True)
+
+
 def boot_id() -> str:
     """Return the kernel's identifier of this boot, or ""."""
     return read_word(Path("/proc/sys/kernel/random/boot_id")) or ""
@@ -151,12 +164,13 @@ def _ima_policy_present(ima: Path) -> bool | None:
 
 
 def mitigations() -> str | None:
-    """Return the state of each CPU vulnerability as `name=first word`, sorted, or None."""
+    """Return the CPU vulnerabilities that affect this host and their state, sorted, or None."""
     folder = CPU / "vulnerabilities"
     if not folder.is_dir():
         return None
     states = {file.name: (read_word(file) or "?").split(";")[0] for file in folder.iterdir()}
-    return ", ".join(f"{name}={state}" for name, state in sorted(states.items()))
+    affected = [f"{n}: {state}" for n, state in sorted(states.items()) if state != "Not affected"]
+    return ", ".join(affected) or "not affected by any known vulnerability"
 
 
 def virtualisation() -> str:

@@ -28,8 +28,47 @@ def probe_path() -> str:
     return str(PROBE)
 
 
-def ask_probe(*words: str) -> dict[str, Any]:
-    """Return the JSON object that the probe prints for these arguments.
+class ProbeClock(msgspec.Struct, frozen=True, kw_only=True):
+    """A clock as the probe measured it: smallest step, its own reading included."""
+
+    name: str
+    measured_resolution_ns: float
+
+
+class CounterAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt to open a hardware counter, with the error's name if it failed."""
+
+    event: str
+    scope: str
+    works: bool
+    errno: str | None = None
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which hardware counters the kernel gives, and in which scope."""
+
+    instructions_scope: str | None = None
+    cycles_scope: str | None = None
+    attempts: list[CounterAttempt] = []
+
+
+class ProbeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What `excise-probe info` says of this kernel."""
+
+    kernel_release: str
+    landlock_abi: int
+    seccomp_filter: bool
+    clocks: list[ProbeClock]
+    counters: Counters
+
+
+def probe_info() -> ProbeInfo:
+    """Return what the probe finds on this kernel; see `ask_probe` for errors."""
+    return msgspec.convert(ask_probe("info"), type=ProbeInfo)
+
+
+def ask_probe(*words: str) -> Any:
+    """Return the JSON value that the probe prints for these arguments.
 
     Raises:
         HostError: If the kernel lacks what was asked for; the probe's own words are the reason.
@@ -41,11 +80,10 @@ def ask_probe(*words: str) -> dict[str, Any]:
         kind = UsageError if done.returncode == 2 else HostError
         raise kind(reason, source=f"excise-probe {words[0]}")
     try:
-        answer: dict[str, Any] = msgspec.json.decode(done.stdout)
+        return msgspec.json.decode(done.stdout)
     except msgspec.DecodeError as error:
         raise HostError(
-            f"printed no JSON object: {error}",
+            f"printed no JSON: {error}",
             source=f"excise-probe {words[0]}",
             hint="Rebuild it with `make build`",
         ) from error
-    return answer

@@ -41,19 +41,23 @@ class Dataset:
 
     @property
     def configurations(self) -> list[str]:
-        """Return configuration names in the order they first ran."""
-        return _in_order(self.runs, self.aggregates, "configuration")
+        """Return configuration names in the campaign's order, else in the order they first ran."""
+        return _in_order(self, "configuration", "configurations")
 
     @property
     def tasks(self) -> list[str]:
-        """Return task names in the order they first ran."""
-        return _in_order(self.runs, self.aggregates, "task")
+        """Return task names in the campaign's order, else in the order they first ran."""
+        return _in_order(self, "task", "tasks")
 
 
-def _in_order(runs: pl.DataFrame, aggregates: pl.DataFrame, column: str) -> list[str]:
-    measured = runs.select(pl.col(column).unique(maintain_order=True).cast(pl.String)).to_series()
-    ordered = pl.concat([measured, aggregates.get_column(column)])
-    return ordered.unique(maintain_order=True).to_list()
+def _in_order(dataset: Dataset, column: str, key: str) -> list[str]:
+    measured = dataset.runs.select(pl.col(column).unique(maintain_order=True).cast(pl.String))
+    found = pl.concat([measured.to_series(), dataset.aggregates.get_column(column)])
+    names: list[str] = found.unique(maintain_order=True).to_list()
+    planned = [str(each["name"]) for each in dataset.manifest.campaign.get(key, ())]
+    if key == "configurations" and dataset.manifest.twin and dataset.manifest.baseline in planned:
+        planned.insert(planned.index(dataset.manifest.baseline) + 1, dataset.manifest.twin)
+    return sorted(names, key=lambda name: planned.index(name) if name in planned else len(planned))
 
 
 def tidy(dataset: Dataset) -> pl.DataFrame:

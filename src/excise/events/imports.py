@@ -45,7 +45,10 @@ def import_readings(
         title=Path(inputs[0][0]).name if inputs[0][0] != "-" else "standard input",
         origin="imported",
         excise_version=__version__,
-        clocks=list({reading.clock.name: reading.clock for reading in readings}.values()),
+        clocks=list(
+            {clock.name: clock for r in readings for clock in (r.clock, *r.clocks)}.values()
+        ),
+        host_facts=list({fact.name: fact for r in readings for fact in r.facts}.values()),
         sources=[
             Source(
                 path=f"{RAW}/{name}", format=reading.format, sha256=hashlib.sha256(data).hexdigest()

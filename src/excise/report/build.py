@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from excise.capture.manifest import Manifest
 from excise.cost.attribution import Attribution, attributions
@@ -15,8 +15,10 @@ from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.report import pictures, tables
 from excise.report.model import Block, Chart, Paragraph, Report, Section
-from excise.stats import AAOutcome
+from excise.stats import AAOutcome, Verdict
 from excise.units import format_ratio
+
+SENTENCES: Final = 5
 
 
 def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = False) -> Report:
@@ -134,7 +136,7 @@ def result_line(row: Comparison, *, effects: Iterable[str] = ()) -> str:
         low, high = (interval.low, interval.high) if interval else (None, None)
         twin = format_ratio(row.aa.comparison.ratio)
         said.append(f"A/A arm {twin} {tables.interval_text(low, high)}")
-    said.append(f"margin {format_ratio(1 + row.margin_ratio)}: {tables.verdict_text(row)}")
+    said.append(f"margin {tables.per_cent(row.margin_ratio)}: {tables.verdict_text(row)}")
     if verified := ", ".join(effects):
         said.append(f"verified: {verified}")
     change = format_ratio(row.ratio)
@@ -155,8 +157,7 @@ def _comparison_section(found: Comparisons, datasets: Sequence[Dataset]) -> Sect
             text=result_line(row, effects=filter(None, [verified.get(row.configuration)])),
             kind="result",
         )
-        for row in found.rows
-        if row.order != "published values"
+        for row in _worth_a_sentence(found.rows)
     ]
     blocks += [warning for dataset in datasets for warning in _warnings(dataset)]
     blocks += [Paragraph(text=note, kind="warning") for note in found.notes]
@@ -176,6 +177,18 @@ def _comparison_section(found: Comparisons, datasets: Sequence[Dataset]) -> Sect
     if table := tables.aa_table(found):
         blocks.append(table)
     return Section(heading=f"Cost against {found.baseline}", blocks=blocks)
+
+
+def _worth_a_sentence(rows: Sequence[Comparison]) -> list[Comparison]:
+    """Return the comparisons that reports spell out: all of a few, else the largest differences.
+
+    The table has every one.
+    """
+    measured = [row for row in rows if row.order != "published values"]
+    if len(measured) <= SENTENCES:
+        return measured
+    decided = [row for row in measured if row.verdict in (Verdict.COSTS, Verdict.SAVES)]
+    return sorted(decided, key=lambda row: -abs(math.log(row.ratio)))[:SENTENCES]
 
 
 def _attribution_section(found: Sequence[Attribution]) -> Section:

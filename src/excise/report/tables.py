@@ -47,7 +47,10 @@ def interval_text(low: float | None, high: float | None) -> str:
     """Return an interval of a ratio as changes in per cent, or a dash."""
     if low is None or high is None:
         return "–"
-    return f"[{format_ratio(low)}, {format_ratio(high)}]"
+    ends = format_ratio(low), format_ratio(high)
+    if all(end.endswith(" %") for end in ends):
+        return f"[{ends[0][:-2]}, {ends[1]}]"
+    return f"[{ends[0]}, {ends[1]}]"
 
 
 def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: str = "") -> Table:
@@ -115,14 +118,15 @@ def _part_name(row: TaskSummary) -> str:
 def comparison_table(found: Comparisons) -> Table:
     """Return each configuration against the baseline: change, interval, verdict."""
     parts = any(row.event for row in found.rows)
+    unit = _unit_of(found.rows)
     columns = [
         Column(name="task", heading="Task", align="left"),
         Column(name="configuration", heading="Configuration", align="left"),
-        Column(name="baseline_value", heading=found.baseline, value_unit=_unit_of(found.rows)),
-        Column(name="value", heading="Value", value_unit=_unit_of(found.rows)),
         Column(name="ratio", heading="Change"),
         Column(name="interval", heading="95 % interval"),
         Column(name="verdict", heading="Verdict", align="left"),
+        Column(name="value", heading="Value", value_unit=unit, optional=True),
+        Column(name="baseline_value", heading=found.baseline, value_unit=unit, optional=True),
         Column(name="n", heading="n", optional=True),
         Column(name="effective_n", heading="ESS", optional=True),
         Column(name="p_holm", heading="p (Holm)", optional=True),
@@ -134,15 +138,15 @@ def comparison_table(found: Comparisons) -> Table:
         line = [
             _word(row.task),
             _word(row.configuration),
-            value_cell(row.baseline_value, row.unit),
-            value_cell(row.value, row.unit),
             _ratio(row),
             Cell(text=interval_text(row.low, row.high)),
             Cell(
-                text=verdict_text(row),
+                text=_short_verdict(row),
                 value=str(row.verdict),
                 emphasis=_EMPHASIS[row.verdict] if row.order != "published values" else "none",
             ),
+            value_cell(row.value, row.unit),
+            value_cell(row.baseline_value, row.unit),
             _count(row.n),
             _count(row.effective_n),
             DASH if row.p_holm is None else Cell(text=f"{row.p_holm:.2g}", value=row.p_holm),
@@ -154,8 +158,8 @@ def comparison_table(found: Comparisons) -> Table:
         name="comparison",
         columns=columns,
         rows=rows,
-        caption=f"Change against {found.baseline}; margin {found.margin_ratio:.2%}",
-        notes=_orders(found.rows),
+        caption=f"Change against {found.baseline}; margin {per_cent(found.margin_ratio)}",
+        notes=[*_orders(found.rows), *_more_runs(found.rows)],
     )
 
 
@@ -166,6 +170,27 @@ def verdict_text(row: Comparison) -> str:
     if row.verdict is Verdict.INCONCLUSIVE and row.runs_needed:
         return f"{row.verdict}, run {row.runs_needed:,} more"
     return str(row.verdict)
+
+
+def _short_verdict(row: Comparison) -> str:
+    if row.order == "published values":
+        return "published"
+    if row.verdict is Verdict.EQUIVALENT:
+        return f"equivalent ±{per_cent(row.margin_ratio)}"
+    if row.verdict is Verdict.INCONCLUSIVE and row.runs_needed:
+        return f"inconclusive, +{row.runs_needed:,}"
+    return str(row.verdict)
+
+
+def _more_runs(rows: Iterable[Comparison]) -> list[str]:
+    if any(row.verdict is Verdict.INCONCLUSIVE and row.runs_needed for row in rows):
+        return ["inconclusive, +N: about N more blocks would decide, as noisy as these were."]
+    return []
+
+
+def per_cent(ratio: float) -> str:
+    """Return a ratio such as a margin as per cent, as short as it was given: 0.01 is `1 %`."""
+    return f"{ratio * 100:g} %"
 
 
 def _orders(rows: Iterable[Comparison]) -> list[str]:
