@@ -208,6 +208,11 @@ def test_an_unknown_format_name_lists_the_known_ones() -> None:
 
 
 def test_two_formats_that_fit_alike_are_not_guessed_between() -> None:
-    mixed = EXAMPLES["time-gnu"] + EXAMPLES["systemd-analyze"]
+    mixed = EXAMPLES["time-shell"] + EXAMPLES["systemd-analyze"]
     with pytest.raises(FormatError, match=r"fits .* and .* alike"):
         detect(mixed)
+
+
+def test_measurements_are_found_behind_a_long_boot_log() -> None:
+    boot = b"[    1.234567] systemd[1]: Startup finished in 1s (kernel) + 2s (userspace) = 3s.\r\n"
+    assert detect(boot * 10_000 + EXAMPLES["ra-perf"]).name == "ra-perf"

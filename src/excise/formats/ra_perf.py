@@ -22,6 +22,7 @@ from excise.formats.registry import Format, Options, Reading
 from excise.formats.text import LOSS_TEXT_CHARS, clip, merged_losses
 
 NAME: Final = "ra-perf"
+LOG_HEAD_BYTES: Final = 32 << 20  # boot loader and kernel may print a lot before the first line
 _MARKER: Final = b"RA_PERF|"
 _KEY_MODES: Final = ("embedded", "plain", "black", "-")
 _LAYERS: Final = ("host", "ta", "pta")
@@ -207,4 +208,5 @@ FORMAT: Final = Format(
     title="RA_PERF lines of an OP-TEE/Veraison attestation, in UART logs",
     detect=detect,
     read=read,
+    head_bytes=LOG_HEAD_BYTES,
 )

@@ -70,14 +70,17 @@ class Format:
     Attributes:
         name: Name for `--format`, such as `ra-perf`.
         title: One line for `excise import --list`.
-        detect: Given the first 64 KiB, return how sure it is, from 0.0 (no) to 1.0.
+        detect: Given the first `head_bytes`, return how sure it is, from 0.0 (no) to 1.0.
         read: Given all bytes, return rows or raise FormatError.
+        head_bytes: How much `detect` looks at; more than 64 KiB only where the format stands
+            anywhere in a log and `detect` is a plain search.
     """
 
     name: str
     title: str
     detect: Callable[[bytes], float]
     read: Callable[[bytes, Options], Reading]
+    head_bytes: int = HEAD_BYTES
 
 
 def formats() -> tuple[Format, ...]:
@@ -128,8 +131,7 @@ def unpack(data: bytes, *, source: str = "-") -> bytes:
 
 def claims(data: bytes) -> list[tuple[float, Format]]:
     """Return the formats that claim these (unpacked) bytes, the surest first."""
-    head = data[:HEAD_BYTES]
-    found = [(known.detect(head), known) for known in formats()]
+    found = [(known.detect(data[: known.head_bytes]), known) for known in formats()]
     return sorted((pair for pair in found if pair[0] > 0.0), key=lambda pair: -pair[0])
 
 
