@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from excise.collect import tpm as collector
-from excise.collect.tpm import quote, read_pcrs
+from excise.collect.tpm import allocated_pcrs, quote, read_pcrs
 from excise.errors import HostError, UsageError
 from excise.evidence.checks import Outcome
-from excise.evidence.pcr import parse_selection, read_pcr_bytes
+from excise.evidence.pcr import parse_selection, read_pcr_bytes, read_pcr_path
 from excise.evidence.quote import verify_quote
-from software_tpm import SoftwareTpm, require
+from software_tpm import SoftwareTpm, require, software_tpm
 
 require("tpm2_pytss")
 
@@ -44,6 +46,34 @@ def test_quote_verifies_and_leaves_no_object_behind(
     assert result.pcrs == read_pcrs(swtpm.tcti, selection=TWO_BANKS)
     for kind in ("transient", "loaded-session", "saved-session"):
         assert swtpm.tool("tpm2_getcap", f"handles-{kind}") == ""
+
+
+def test_files_of_a_quote_are_all_that_its_verification_needs(
+    swtpm: SoftwareTpm, tmp_path: Path
+) -> None:
+    made = quote(swtpm.tcti, qualifying_data=NONCE, selection=TWO_BANKS)
+    for name, data in made.files().items():
+        (tmp_path / name).write_bytes(data)
+    result = verify_quote(
+        (tmp_path / "quote.attest").read_bytes(),
+        (tmp_path / "quote.signature").read_bytes(),
+        (tmp_path / "quote.public").read_bytes(),
+        qualifying_data=NONCE,
+        pcrs=read_pcr_path(tmp_path / "quote.pcrs"),
+    )
+    assert result.verdict is Outcome.PASSED
+
+
+def test_allocated_pcrs_are_those_of_the_tpm(swtpm: SoftwareTpm) -> None:
+    banks = allocated_pcrs(swtpm.tcti)
+    printed = swtpm.tool("tpm2_getcap", "pcrs")
+    expected = {
+        bank: tuple(range(24))
+        for bank in ("sha1", "sha256", "sha384", "sha512")
+        if f"- {bank}: [ 0," in printed
+    }
+    assert expected
+    assert banks == expected
 
 
 def test_endorsement_key_is_the_same_each_time_and_its_quotes_advance(swtpm: SoftwareTpm) -> None:
@@ -144,6 +174,22 @@ def test_bank_the_tpm_does_not_have_is_a_host_error(swtpm: SoftwareTpm) -> None:
     with pytest.raises(HostError, match=r"the TPM refuses: .*hash algorithm not supported"):
         read_pcrs(swtpm.tcti, selection={"sm3_256": [0]})
     assert swtpm.tool("tpm2_getcap", "handles-transient") == ""
+
+
+def test_bank_that_is_switched_off_is_a_host_error_and_no_shorter_quote() -> None:
+    with tempfile.TemporaryDirectory(prefix="swtpm") as name:
+        folder = Path(name)
+        with software_tpm(folder) as tpm:
+            tpm.tool("tpm2_pcrallocate", "sha1:none+sha256:all")
+            tpm.tool("tpm2_shutdown", "--clear")
+        with software_tpm(folder) as tpm:
+            assert "sha1" not in allocated_pcrs(tpm.tcti)
+            assert read_pcrs(tpm.tcti, selection={"sha256": [0]})
+            with pytest.raises(HostError, match="no such PCRs in its banks: sha1"):
+                read_pcrs(tpm.tcti, selection=TWO_BANKS)
+            with pytest.raises(HostError, match="no such PCRs in its banks: sha1"):
+                quote(tpm.tcti, qualifying_data=NONCE, selection=TWO_BANKS)
+            assert tpm.tool("tpm2_getcap", "handles-transient") == ""
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,48 @@ class SignedQuote:
     hierarchy: str
     attempts: int
 
+    def files(self) -> Mapping[str, bytes]:
+        """Return the evidence by file name, as it is put into a capture.
+
+        `quote.attest`, `quote.signature` and `quote.public` are the TPM's own structures;
+        `quote.pcrs` has a line `bank:index value` for each PCR.
+        """
+        rows = (
+            f"{bank}:{index} {value.hex()}\n"
+            for bank, held in self.pcrs.items()
+            for index, value in held.items()
+        )
+        return MappingProxyType(
+            {
+                "quote.attest": self.attest,
+                "quote.signature": self.signature,
+                "quote.public": self.public,
+                "quote.pcrs": "".join(rows).encode("ascii"),
+            }
+        )
+
+
+def allocated_pcrs(tcti: str) -> Mapping[str, tuple[int, ...]]:
+    """Return the PCR indices of every bank that is in use; SHA-1 is often switched off.
+
+    Banks of hashes unknown here are left out, since nothing here could select them.
+
+    Raises:
+        HostError: No TPM or no tpm2-pytss.
+    """
+    with _open(tcti) as tpm:
+        from tpm2_pytss import TPM2_CAP
+
+        _, capability = _patiently(lambda: tpm.get_capability(TPM2_CAP.PCRS, 0, 16))
+        entries = capability.data.assignedPCR
+        banks: dict[str, tuple[int, ...]] = {}
+        for entry in entries:
+            bank = _BANK_NAMES.get(int(entry.hash))
+            indices = tuple(index for _, index in _labels([entry])) if bank is not None else ()
+            if bank is not None and indices:
+                banks[bank] = indices
+        return MappingProxyType(banks)
+
 
 def read_pcrs(tcti: str, *, selection: Selection) -> PcrBanks:
     """Return PCR values by index by bank, all read while none of them changed.
