@@ -1,0 +1,37 @@
+"""Lab: real kernels in QEMU under every security configuration, costs counted in instructions.
+
+A guest is one boot of a distribution's kernel under a *preset*, with a plan to run; it comes back
+with measurements, the proof that its configuration took effect, and evidence. Count mode counts
+instructions and repeats exactly; TPM mode has a software TPM and measures time.
+"""
+
+from excise.lab.comparison import Comparison, compare, kernel_jobs, preset_jobs
+from excise.lab.configurations import Preset, preset, presets
+from excise.lab.evidence import verify_guest_quote, verify_ima
+from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
+from excise.lab.machine import Machine, read_machine
+from excise.lab.plan import Plan, Step
+from excise.lab.run import GuestResult, StepResult, run_guest
+
+__all__ = [
+    "Comparison",
+    "GuestFailure",
+    "GuestJob",
+    "GuestResult",
+    "Machine",
+    "Plan",
+    "Preset",
+    "Progress",
+    "Step",
+    "StepResult",
+    "compare",
+    "kernel_jobs",
+    "preset",
+    "preset_jobs",
+    "presets",
+    "read_machine",
+    "run_all",
+    "run_guest",
+    "verify_guest_quote",
+    "verify_ima",
+]

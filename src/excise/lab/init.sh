@@ -1,0 +1,82 @@
+#!/bin/busybox sh
+# PID 1 of a lab guest. Stages are announced on the console, results leave on /dev/vda as a tar.
+# Nothing here may depend on the host's time, and everything before `measure` is the same work for
+# every preset but for the preset's own fragment.
+export PATH=/bin
+O=/run/out
+
+stage() {
+    echo "EXCISE stage $1"
+    while read -r a b c d; do
+        [ "$a$b" = nowat ] && { echo "$1 $c" >>$O/marks; break; }
+    done </proc/timer_list
+}
+
+fact() {
+    n=$1
+    shift
+    "$@" >$O/facts/$n 2>$O/facts/.err || { echo "$n: $(cat $O/facts/.err)" >>$O/facts/missing; }
+}
+
+# A preset's fragment calls this when a step of its set-up failed: nothing is measured then.
+refuse() {
+    echo "EXCISE refuse $*"
+    echo "$*" >>$O/refused
+}
+
+# Records an action that must be refused (or allowed) by the mechanism: name, words, command.
+attempt() {
+    n=$1
+    shift
+    if ("$@") >$O/attempts/.out 2>&1; then echo allowed >$O/attempts/$n; else
+        echo "refused: $(head -c 200 $O/attempts/.out)" >$O/attempts/$n
+    fi
+}
+
+finish() {
+    stage collect
+    . /lab/collect.sh
+    stage save
+    for m in /lab/modules/late/*.ko; do [ -e "$m" ] && insmod "$m"; done
+    w=0
+    while [ ! -b /dev/vda ] && [ $w -lt 50 ]; do
+        sleep 0.1
+        w=$((w + 1))
+    done
+    [ -b /dev/vda ] || { echo "EXCISE fault no results disk"; poweroff -f; }
+    rm -f $O/attempts/.out $O/facts/.err
+    if ! tar -C $O -cf /dev/vda . 2>/run/tar.err; then
+        echo "EXCISE fault results disk: $(head -n 1 /run/tar.err)"
+    else
+        echo "EXCISE stage saved"
+    fi
+    sync
+    poweroff -f
+    sleep 60
+}
+
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev 2>/dev/null
+mount -t tmpfs -o mode=755 tmpfs /run
+mount -t tmpfs tmpfs /tmp
+mkdir -p $O/facts $O/attempts $O/steps $O/evidence
+stage init
+mount -t securityfs securityfs /sys/kernel/security
+mkdir -p /dev/shm /dev/pts
+for m in /lab/modules/early/*.ko; do [ -e "$m" ] && insmod "$m"; done
+ip link set lo up 2>/dev/null
+. /lab/preset.sh
+[ -e $O/refused ] && finish
+mkdir -p /work/tmpfs /work/ext4
+mount -t tmpfs tmpfs /work/tmpfs || refuse "cannot mount tmpfs"
+mount -t ext4 -o loop,noatime,i_version /lab/work.ext4 /work/ext4 || refuse "cannot mount the work disk"
+. /lab/mounted.sh
+[ -e $O/refused ] && finish
+stage settle
+sleep 2
+stage measure
+. /lab/plan.sh
+stage measured
+. /lab/proof.sh
+finish

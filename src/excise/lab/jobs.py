@@ -1,0 +1,112 @@
+"""Several guests: one after another or a few at a time, one's failure never another's loss."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from excise.errors import ExciseError
+from excise.lab.configurations import Preset
+from excise.lab.machine import Machine
+from excise.lab.plan import Plan
+from excise.lab.run import GuestResult, run_guest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestJob:
+    """One guest to run.
+
+    Attributes:
+        configuration: Name of its results.
+    """
+
+    configuration: str
+    machine: Machine
+    preset: Preset
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestFailure:
+    """A guest that gave no results, and why."""
+
+    configuration: str
+    error: ExciseError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a list of guests has come: called at each stage of each guest.
+
+    Attributes:
+        configuration: The guest that has news.
+        stage: Its stage, `done` or `failed` at its end.
+        done: Guests that have ended.
+        total: Guests in all.
+    """
+
+    configuration: str
+    stage: str
+    done: int
+    total: int
+
+
+def run_all(
+    jobs: Sequence[GuestJob],
+    *,
+    parallel: int = 1,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_result: Callable[[GuestResult | GuestFailure], None] = lambda _: None,
+) -> list[GuestResult | GuestFailure]:
+    """Run every guest and return its result or its failure, in the order of the jobs.
+
+    A guest that fails does not stop the others. Ctrl-C ends all guests that run.
+
+    Args:
+        jobs: Guests to run.
+        parallel: How many at a time. Counts do not depend on it; times do.
+        on_progress: Called at each stage.
+        on_result: Called with each result as soon as it is there, from one thread at a time.
+    """
+    lock, stop = threading.Lock(), threading.Event()
+    ended = 0
+
+    def report(job: GuestJob, stage: str) -> None:
+        with lock:
+            on_progress(
+                Progress(configuration=job.configuration, stage=stage, done=ended, total=len(jobs))
+            )
+
+    def run_one(job: GuestJob) -> GuestResult | GuestFailure:
+        nonlocal ended
+        outcome: GuestResult | GuestFailure
+        report(job, "boot")
+        try:
+            outcome = run_guest(
+                job.machine,
+                preset=job.preset,
+                plan=job.plan,
+                configuration=job.configuration,
+                on_stage=lambda stage: report(job, stage),
+                stop=stop,
+            )
+        except ExciseError as error:
+            outcome = GuestFailure(configuration=job.configuration, error=error)
+        with lock:
+            ended += 1
+            on_result(outcome)
+        report(job, "failed" if isinstance(outcome, GuestFailure) else "done")
+        return outcome
+
+    if parallel == 1:
+        return [run_one(job) for job in jobs]
+    with ThreadPoolExecutor(max_workers=parallel) as pool:
+        futures = [pool.submit(run_one, job) for job in jobs]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise

@@ -1,0 +1,119 @@
+"""Machines: what `[machine]` of a TOML file says, and the QEMU command line it becomes."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from excise.errors import SpecError
+
+Mode = Literal["count", "tpm"]
+Accelerator = Literal["auto", "tcg", "kvm"]
+
+QEMU: Final = "qemu-system-x86_64"
+GUEST_START: Final = "2026-01-01"
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine to boot.
+
+    Attributes:
+        kernel: Series (`6.12`), package name, or path of a bzImage.
+        modules: Folder of the modules of a kernel given by path.
+        mode: `count`: instructions, no TPM; `tpm`: time, with a software TPM.
+        cmdline: Words added to the kernel's command line.
+        memory_mib: Memory in MiB.
+        cpus: Virtual processors; count mode has one.
+        accelerator: `auto` uses KVM where a short real boot works with it; count mode is TCG.
+        work_disk_mib: Size of the ext4 work disk in MiB.
+        results_disk_mib: Size of the disk that results leave the guest on, in MiB.
+        timeout_s: Seconds after which a guest is ended as hung.
+    """
+
+    kernel: str = "6.12"
+    modules: str | None = None
+    mode: Mode = "count"
+    cmdline: str = ""
+    memory_mib: int = 512
+    cpus: int = 1
+    accelerator: Accelerator = "auto"
+    work_disk_mib: int = 32
+    results_disk_mib: int = 64
+    timeout_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be true together."""
+        if self.mode == "count" and self.cpus != 1:
+            raise ValueError("count mode needs cpus = 1: instructions are counted on one processor")
+        if self.mode == "count" and self.accelerator == "kvm":
+            raise ValueError('count mode needs accelerator = "tcg" or "auto"')
+        for name, least in (("memory_mib", 128), ("cpus", 1), ("work_disk_mib", 8)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}")
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    machine: Machine
+
+
+def read_machine(path: Path) -> Machine:
+    """Return the machine of a TOML file's `[machine]` table; other tables are left alone.
+
+    Raises:
+        SpecError: If the file cannot be read, or a key or value is wrong; it names the key.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return msgspec.convert(data, _File).machine
+    except OSError as error:
+        raise SpecError(f"cannot read: {error.strerror}", source=str(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"not TOML: {error}", source=str(path)) from error
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `")
+        key = place.rstrip("`").removeprefix("$.") or "machine"
+        raise SpecError(reason, source=str(path), key=key) from error
+
+
+def kernel_command_line(machine: Machine, *, words: tuple[str, ...]) -> str:
+    """Return the command line: the lab's own words, the preset's, the machine's, in this order."""
+    own = ["console=ttyS0", "quiet", "panic=-1", "cryptomgr.notests"]
+    return " ".join([*own, *words, *machine.cmdline.split()])
+
+
+def qemu_command(
+    machine: Machine,
+    *,
+    image: Path,
+    initramfs: Path,
+    cmdline: str,
+    folder: Path,
+    tpm_socket: Path,
+    accelerator: Literal["tcg", "kvm"],
+) -> list[str]:
+    """Return the QEMU command line of a guest that works in `folder`.
+
+    The guest has no network. In count mode every input is fixed: one thread, one instruction is
+    one nanosecond of the guest's clock, seed and date are constants.
+    """
+    command = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    command += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"]
+    command += ["-m", str(machine.memory_mib), "-smp", str(machine.cpus)]
+    if machine.mode == "count":
+        command += ["-accel", "tcg,thread=single", "-cpu", "max", "-seed", "1"]
+        command += ["-icount", "shift=0,sleep=off", "-rtc", f"base={GUEST_START},clock=vm"]
+    elif accelerator == "kvm":
+        command += ["-accel", "kvm", "-cpu", "host"]
+    else:
+        command += ["-accel", "tcg,thread=multi", "-cpu", "max"]
+    command += ["-kernel", str(image), "-initrd", str(initramfs), "-append", cmdline]
+    command += ["-serial", f"file:{folder / 'console.log'}"]
+    drive = f"file={folder / 'results.img'},format=raw,if=none,id=results,cache=unsafe"
+    command += ["-drive", drive, "-device", "virtio-blk-pci,drive=results"]
+    if machine.mode == "tpm":
+        command += ["-chardev", f"socket,id=chrtpm,path={tpm_socket}"]
+        command += ["-tpmdev", "emulator,id=tpm0,chardev=chrtpm", "-device", "tpm-crb,tpmdev=tpm0"]
+    return command

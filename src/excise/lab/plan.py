@@ -1,0 +1,61 @@
+"""What a guest does between its set-up and its end, and the files it finds."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+import msgspec
+
+from excise.lab.disk import WorkFile
+
+# The probe names its folder by its process number, which must not depend on the set-up before it.
+_STEP_SHELL: Final = """\
+step() {
+    n=$1
+    shift
+    echo 2000 >/proc/sys/kernel/ns_last_pid
+    "$@" >$O/steps/$n.out 2>$O/steps/$n.err
+    echo $? >$O/steps/$n.rc
+}
+"""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One command of a plan; its output, error output and exit code come back.
+
+    Attributes:
+        task: Name in tables, such as `open_close`.
+        command: Program and arguments, as the guest finds them.
+        round: Number of the repetition it belongs to, from 0.
+        probe: Whether the output is the probe's JSON line.
+        must_work: Whether an exit code other than 0 fails the guest.
+    """
+
+    task: str
+    command: tuple[str, ...]
+    round: int = 0
+    probe: bool = False
+    must_work: bool = True
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps in order, and the work disk's files.
+
+    Attributes:
+        steps: What to run.
+        files: Files of the ext4 work disk by path.
+        root_files: Files added to the initramfs by path, executable.
+    """
+
+    steps: tuple[Step, ...]
+    files: dict[str, WorkFile] = {}
+    root_files: dict[str, bytes] = {}
+
+    def render(self) -> str:
+        """Return the plan as the shell fragment that PID 1 sources."""
+        lines = [
+            f"step {number:04d} {shlex.join(step.command)}"
+            for number, step in enumerate(self.steps)
+        ]
+        return _STEP_SHELL + "\n".join(lines) + "\n"

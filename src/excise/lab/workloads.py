@@ -1,0 +1,153 @@
+"""Workloads of lab guests, as plans: the probe's system calls, exec of many files, a command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from excise.errors import UsageError
+from excise.lab.configurations import Preset
+from excise.lab.disk import WorkFile
+from excise.lab.plan import Plan, Step
+
+BATCHES: Final = 25
+_PLACES: Final = ("tmpfs", "ext4")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemCall:
+    """A probe workload with the operations of one batch.
+
+    Operations are fixed, so that every guest does the same, and few enough that a batch takes less
+    than a quarter of a timer tick's period: most batches then hold no tick, and the least of them
+    is free of it.
+
+    Attributes:
+        operations: Operations of a batch.
+        needs_files: Whether it is measured on tmpfs and on ext4.
+        operations_tmpfs: Operations of a batch on tmpfs, where they are cheaper: a batch is then
+            long enough to pay for the slab pages that its files take.
+    """
+
+    name: str
+    operations: int
+    needs_files: bool = False
+    operations_tmpfs: int | None = None
+
+
+SYSTEM_CALLS: Final = (
+    SystemCall(name="null", operations=2000),
+    SystemCall(name="read", operations=1000),
+    SystemCall(name="write", operations=1000),
+    SystemCall(name="fstat", operations=800, needs_files=True),
+    SystemCall(name="stat", operations=250, needs_files=True),
+    SystemCall(name="open_close", operations=100, needs_files=True),
+    SystemCall(name="create_0k", operations=16, needs_files=True, operations_tmpfs=96),
+    SystemCall(name="delete_0k", operations=16, needs_files=True, operations_tmpfs=96),
+    SystemCall(name="create_10k", operations=8, needs_files=True, operations_tmpfs=24),
+    SystemCall(name="delete_10k", operations=8, needs_files=True, operations_tmpfs=24),
+    SystemCall(name="pipe", operations=80),
+    SystemCall(name="fork_exit", operations=3),
+    SystemCall(name="fork_execve", operations=3),
+    SystemCall(name="mmap_fault", operations=1),
+    SystemCall(name="unix_connect", operations=40),
+    SystemCall(name="signal", operations=300),
+)
+
+
+def proof_files() -> dict[str, WorkFile]:
+    """Return the files every work disk has: one labelled for appraisal, one that is not."""
+    return {
+        "proof/labelled": WorkFile(data=b"labelled\n"),
+        "proof/unlabelled": WorkFile(data=b"unlabelled\n", ima=False),
+    }
+
+
+def tasks(call: SystemCall) -> tuple[str, ...]:
+    """Return the tasks of a system call: one for each file system where it uses files."""
+    if not call.needs_files:
+        return (call.name,)
+    return tuple(f"{call.name}/{place}" for place in _PLACES)
+
+
+def syscalls(
+    preset: Preset, *, only: tuple[str, ...] = (), rounds: int = 1, batches: int = BATCHES
+) -> Plan:
+    """Return the plan that measures the probe's system calls on tmpfs and ext4.
+
+    Args:
+        preset: Whose options the probe gets.
+        only: Names of system calls or tasks; all if empty.
+        rounds: How often the whole list is gone through.
+        batches: Batches of each measurement.
+
+    Raises:
+        UsageError: If a name in `only` is not known.
+    """
+    known = {call.name for call in SYSTEM_CALLS} | {t for c in SYSTEM_CALLS for t in tasks(c)}
+    for name in only:
+        if name not in known:
+            raise UsageError(
+                f"no system call workload {name}", hint=f"Known: {', '.join(sorted(known))}"
+            )
+    chosen = [
+        (call, task)
+        for call in SYSTEM_CALLS
+        for task in tasks(call)
+        if not only or call.name in only or task in only
+    ]
+    steps = [
+        _probe_step(call, task, preset, round_number=number, batches=batches)
+        for number in range(rounds)
+        for call, task in chosen
+    ]
+    return Plan(steps=tuple(steps), files=proof_files())
+
+
+def _probe_step(
+    call: SystemCall, task: str, preset: Preset, *, round_number: int, batches: int
+) -> Step:
+    place = task.partition("/")[2] or "tmpfs"
+    operations = call.operations
+    if place == "tmpfs" and call.operations_tmpfs is not None:
+        operations = call.operations_tmpfs
+    command = ["excise-probe", "run", "--workload", call.name, "--operations", str(operations)]
+    command += ["--batches", str(batches), "--directory", f"/work/{place}", *preset.probe_options]
+    return Step(task=task, command=tuple(command), round=round_number, probe=True)
+
+
+def distinct_files(count: int, *, read: bool = True) -> Plan:
+    """Return the plan that reads (or executes) many distinct files: one IMA entry each.
+
+    Args:
+        count: Number of files.
+        read: Read them; else execute each as a program.
+    """
+    files = proof_files()
+    for number in range(count):
+        data = f"{number}\n" if read else f"#!/bin/busybox true\n# {number}\n"
+        files[f"many/{number // 1000:03d}/{number:06d}"] = WorkFile(
+            data=data.encode(), mode=0o644 if read else 0o755
+        )
+    action = "cat" if read else "sh -c 'for f; do $f; done' sh"
+    text = f"find /work/ext4/many -type f | sort | xargs -n 500 {action} >/dev/null"
+    return Plan(steps=(Step(task="distinct_files", command=("sh", "-c", text)),), files=files)
+
+
+def command(*words: str, preset: Preset, repetitions: int = 1) -> Plan:
+    """Return the plan that runs a command that the guest's busybox has, several times."""
+    wrapper: tuple[str, ...] = ()
+    if preset.probe_options:
+        wrapper = (
+            "excise-probe",
+            "exec",
+            *preset.probe_options,
+            "--directory",
+            "/work/tmpfs",
+            "--",
+        )
+    steps = tuple(
+        Step(task=" ".join(words), command=(*wrapper, *words), round=number, must_work=False)
+        for number in range(repetitions)
+    )
+    return Plan(steps=steps, files=proof_files())
