@@ -67,6 +67,10 @@ class AppraisalResult:
         """Return the verdict over all checks."""
         return verdict_of(self.checks)
 
+    def details(self) -> tuple[str, ...]:
+        """Return what was found beside the checks, one sentence each, for people to read."""
+        return tuple(f"{name}: {value}" for name, value in self.facts.items() if value is not None)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the result as plain values, for `--json`."""
         return {

@@ -1,0 +1,63 @@
+"""A policy from files of any known form, told apart by their first bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from excise.errors import FormatError, UsageError
+from excise.evidence.policy.build import PolicyBuilder
+from excise.evidence.policy.model import Policy
+
+COMPILED_MAGIC: Final = b"EXCPOL"
+
+
+def read_policy_files(
+    policies: Sequence[Path], *, excludes: Sequence[Path] = (), keys: Sequence[Path] = ()
+) -> Policy:
+    """Return one policy of several files.
+
+    Args:
+        policies: Checksum lists, keylime policies, or one compiled policy alone.
+        excludes: Files of patterns of names to leave out.
+        keys: Keys or certificates that file signatures are trusted by.
+
+    Raises:
+        FormatError: A file cannot be read, or all together hold nothing.
+        UsageError: A compiled policy beside other files.
+    """
+    heads = {path: _head(path) for path in policies}
+    compiled = [path for path, head in heads.items() if head.startswith(COMPILED_MAGIC)]
+    if compiled:
+        if len(policies) > 1 or excludes or keys:
+            raise UsageError(
+                "a compiled policy is whole and cannot be added to", source=str(compiled[0])
+            )
+        return Policy.load(compiled[0])
+    builder = PolicyBuilder()
+    for path, head in heads.items():
+        if head.lstrip().startswith(b"{"):
+            builder.add_keylime(path)
+        else:
+            builder.add_checksums(path)
+    for path in excludes:
+        builder.add_excludes(path)
+    for path in keys:
+        builder.add_key(_read(path), label=str(path))
+    return builder.compile()
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except OSError as error:
+        raise FormatError(f"cannot be read ({error.strerror})", source=str(path)) from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"cannot be read ({error.strerror})", source=str(path)) from error
