@@ -296,6 +296,11 @@ def test_excludes_match_bytes_at_the_start(name: bytes, excluded: bool) -> None:
     assert appraise([GOOD, Entry(name=name)], policy).verdict is expected
 
 
+def test_pattern_of_uncertain_future_is_taken_without_a_warning() -> None:
+    policy = with_excludes(b"/srv/[[x]\n/opt/[ab||c]\n")
+    assert policy.is_excluded(b"/srv/[")
+
+
 def test_prefix_excludes_are_bytes_and_never_empty() -> None:
     builder = PolicyBuilder()
     builder.add_digest(b"/bin/a", algorithm="sha256", digest=sha256(b"a"))

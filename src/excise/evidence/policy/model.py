@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,7 +159,8 @@ def compile_patterns(patterns: Iterable[str]) -> tuple[re.Pattern[bytes], ...]:
     if len(plain) < 2:
         return tuple(compiled)
     rest = [p for p in compiled if p.groups or _has_flags(p)]
-    return (re.compile(b"|".join(b"(?:" + p.pattern + b")" for p in plain)), *rest)
+    joined = b"|".join(b"(?:" + p.pattern + b")" for p in plain).decode("utf-8", "surrogateescape")
+    return (compile_pattern(joined, field="excludes"), *rest)
 
 
 def compile_pattern(pattern: str, *, field: str, line: int | None = None) -> re.Pattern[bytes]:
@@ -168,7 +170,10 @@ def compile_pattern(pattern: str, *, field: str, line: int | None = None) -> re.
         FormatError: It is no regular expression, with the place given.
     """
     try:
-        return re.compile(pattern.encode("utf-8", "surrogateescape"))
+        with warnings.catch_warnings():
+            # Python warns of patterns that might mean something else some day.
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(pattern.encode("utf-8", "surrogateescape"))
     except (re.error, OverflowError, RecursionError) as error:
         raise FormatError(
             f"{pattern!r} is not a regular expression: {error}", line=line, field=field
