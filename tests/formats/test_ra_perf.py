@@ -343,12 +343,27 @@ def test_console_and_host_logs_one_after_the_other_are_paired() -> None:
     assert any("paired in the order of each" in note for note in apart.notes)
 
 
-def test_console_and_host_logs_of_different_length_are_not_paired() -> None:
+def test_key_generation_on_the_console_never_lands_in_an_attestation_of_the_host_log() -> None:
+    generate = [
+        "I/TC: RA_PERF|pta|cntfrq|8000000|key=-",
+        ra_perf_line("pta|keypair_generate", 15_000, "black"),
+        ra_perf_line("pta|perf_flush", 900),
+    ]
+    reading = _read(text([*generate, *generate, *_host(), *_host()]))
+    tasks = {run.sequence: run.task for run in reading.runs}
+    made = {tasks[e.sequence] for e in reading.events if e.event == "keypair_generate"}
+    assert made == {"blackkey_generate-secure"}
+    assert list(tasks.values()).count("attestation") == 2
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_console_and_host_logs_of_different_length_are_not_paired(iterations: int) -> None:
     secure = [line for _ in range(2) for line in _secure()]
-    host = [line for _ in range(3) for line in _host()]
+    host = [line for _ in range(iterations) for line in _host()]
     reading = _read(text([*secure, *host]))
     tasks = Counter(run.task for run in reading.runs)
-    assert tasks == {"attestation": 3, "evidence": 2}
+    assert tasks == {"attestation": iterations, "evidence": 2}
+    assert reading.losses == []
     assert any("do not pair" in note for note in reading.notes)
 
 

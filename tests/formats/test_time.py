@@ -192,12 +192,14 @@ def test_status_lines_belong_to_the_list_that_follows() -> None:
         + time_v("b", head="Command exited with non-zero status 3\n", status=3)
         + "oops\n"
         + time_v("c", head="Command terminated by signal 11\n")
+        + time_v("d")
     )
     reading = _read(text, "time-gnu-v")
     assert [(r.task, r.exit_code, r.signal, r.ok) for r in reading.runs] == [
         ("a", 0, None, True),
         ("b", 3, None, False),
         ("c", None, 11, False),
+        ("d", 0, None, True),
     ]
     assert any(note.startswith("1 other lines") for note in reading.notes)
 

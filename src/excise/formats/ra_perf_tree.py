@@ -107,18 +107,14 @@ def _secure_closer(marks: Iterable[Mark]) -> str:
 def _split(marks: Sequence[Mark]) -> bool:
     """Whether the secure console and the host's output stand one after the other.
 
-    Both then have lines of several iterations, and the side changes once.
+    The side then changes once, and the console has lines of several commands.
     """
     sides = [mark.layer == "host" for mark in marks if mark.event not in _ONCE]
     changes = sum(1 for before, after in pairwise(sides) if before != after)
-    closers = sum(1 for mark in marks if mark.name == "host|total")
-    if changes != 1 or closers < 2:
+    if changes != 1 or all(mark.name != "host|total" for mark in marks):
         return False
     secure = Counter(mark.name for mark in marks if mark.layer != "host")
-    return any(
-        count > 1 and name not in _REPEATED and name != "pta|cntfrq"
-        for name, count in secure.items()
-    )
+    return any(count > 1 for count in secure.values())
 
 
 def _paired(
