@@ -73,6 +73,18 @@ def test_a_slow_first_run_does_not_squeeze_the_others(kind: str, channel: str) -
     assert [text for text in svg_texts(chart) if "first run" in text and "6,700" in text]
 
 
+@pytest.mark.parametrize(
+    ("value", "unit"), [(9_000.0, "ns"), (12_000.0, "µs"), (3e6, "ms"), (4e9, "s")]
+)
+def test_an_axis_of_nanoseconds_prints_a_unit_of_its_size(value: float, unit: str) -> None:
+    rows = [*samples(9 * value, phase="first"), *samples(value, value * 0.9)]
+    texts = svg_texts(chart_of("distribution", rows))
+    assert f"time ({unit})" in texts
+    note = next(text for text in texts if text.startswith("first run"))
+    scale = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert note == f"first run {9 * value / scale:,.0f} {unit}"
+
+
 def test_a_first_run_among_the_others_gets_no_note() -> None:
     rows = samples(1005.0, phase="first") + samples(1000.0, 1010.0)
     assert not [text for text in svg_texts(chart_of("distribution", rows)) if "first run" in text]

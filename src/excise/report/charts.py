@@ -7,6 +7,8 @@ Colours are Okabe and Ito's, which people with colour-vision deficiency can tell
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -62,9 +64,12 @@ _VERDICTS = {
     "saves": ("#0072B2", "triangle-left"),
     "equivalent": ("#009E73", "circle"),
     "inconclusive": ("#7F7F7F", "diamond"),
+    "published": ("#7F7F7F", "circle"),
     "not": ("#CC79A7", "cross"),
 }
 """Colour and shape by the first word of the verdict ("not comparable")."""
+
+_SIDES: tuple[tuple[Literal["left", "right"], str], ...] = (("left", "low"), ("right", "high"))
 
 _LOG_RANGE = 20
 """An axis is logarithmic where its largest value is more than this many times its smallest."""
@@ -77,6 +82,9 @@ _WIDTH_PX = 640
 
 _AXIS = ",~f"
 """d3 format of axis labels: thousands apart, as many decimals as the steps need."""
+
+_DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+"""Nanoseconds in each unit that an axis of nanoseconds may print."""
 
 _EXACT = ",.6~r"
 """d3 format of values in tooltips: six significant digits, no exponent."""
@@ -191,17 +199,37 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _axis_title(chart: Chart) -> str:
-    unit = visible(chart.unit)
-    return f"{visible(chart.axis)} ({unit})" if chart.axis and unit else visible(chart.axis) or unit
+def _axis_title(chart: Chart, *, unit: str | None = None) -> str:
+    shown = visible(chart.unit if unit is None else unit)
+    axis = visible(chart.axis)
+    return f"{axis} ({shown})" if axis and shown else axis or shown
 
 
-def _value_axis(chart: Chart, *, upright: bool = False) -> alt.Axis:
+def _print_unit(chart: Chart, values: Sequence[float]) -> tuple[float, str]:
+    """Return how many of the chart's units make the one that its axis prints, and that one."""
+    largest = max(map(abs, values), default=0.0)
+    if chart.unit != "ns" or largest < 10_000:
+        return 1.0, chart.unit
+    return next(pair for pair in _DURATIONS if largest >= pair[0] or pair[1] == "µs")
+
+
+def _value_axis(chart: Chart, values: Sequence[float], *, upright: bool = False) -> alt.Axis:
     """Return the axis of the values, with about one label every 90 pixels (45 if upright)."""
     import altair as alt
 
-    count = alt.ExprRef("ceil(height / 45)" if upright else "ceil(width / 90)")
-    return alt.Axis(title=_axis_title(chart), format=_AXIS, tickCount=count, labelOverlap=True)
+    factor, unit = _print_unit(chart, values)
+    return alt.Axis(
+        title=_axis_title(chart, unit=unit),
+        labelExpr=f"format(datum.value / {factor!r}, '{_AXIS}')",
+        tickCount=alt.ExprRef("ceil(height / 45)" if upright else "ceil(width / 90)"),
+        labelOverlap=True,
+    )
+
+
+def _print_value(chart: Chart, values: Sequence[float], field: str) -> str:
+    """Return the Vega expression that prints a field in the axis's unit."""
+    factor, unit = _print_unit(chart, values)
+    return f"format(datum.{field} / {factor!r}, ',.4~r') + {json.dumps(' ' + visible(unit))}"
 
 
 def _numbers(rows: Sequence[Mapping[str, Any]], *keys: str) -> list[float]:
@@ -245,7 +273,7 @@ def _draw_distribution(chart: Chart) -> _Drawn:
     scale = _value_scale(values)
     if values:
         scale |= {"domain": [min(values), max(values)], "clamp": True}
-    x = alt.X("value:Q", scale=alt.Scale(**scale), axis=_value_axis(chart))
+    x = alt.X("value:Q", scale=alt.Scale(**scale), axis=_value_axis(chart, values))
     y = alt.Y("configuration:N", sort=names, title=None)
     colour = _colour(names, legend=None)
     tooltip = _sample_tooltip(chart)
@@ -283,7 +311,7 @@ def _draw_distribution(chart: Chart) -> _Drawn:
     layers = [runs, *([quartiles, median] if "rest" in phases else []), marks]
     if _slow_firsts(chart, values):
         beyond = first.transform_filter(f"datum.value > {max(values)!r}").transform_calculate(
-            words="'first run ' + format(datum.value, ',.4~r')"
+            words="'first run ' + " + _print_value(chart, values, "value")
         )
         layers.append(
             beyond.mark_text(style="note", align="right", dx=6, dy=-19).encode(
@@ -338,7 +366,7 @@ def _draw_run_order(chart: Chart) -> _Drawn:
         scale=alt.Scale(zero=False, nice=False, padding=8),
         axis=alt.Axis(title="run number", format=",d", grid=False, tickMinStep=1),
     )
-    y = alt.Y("value:Q", scale=alt.Scale(**scale), axis=_value_axis(chart, upright=True))
+    y = alt.Y("value:Q", scale=alt.Scale(**scale), axis=_value_axis(chart, values, upright=True))
     base = alt.Chart().transform_filter("isValid(datum.value)").encode(
         x=x,
         y=y,
@@ -361,13 +389,14 @@ def _draw_run_order(chart: Chart) -> _Drawn:
     )
     layers = [later_runs, first_runs]
     if _slow_firsts(chart, values):
+        highest = _print_value(chart, values, "highest")
         beyond = (
             alt.Chart()
             .transform_filter(
                 f"isValid(datum.value) && datum.phase == 'first' && datum.value > {max(values)!r}"
             )
             .transform_aggregate(highest="max(value)", run="min(run)")
-            .transform_calculate(words="'first runs, up to ' + format(datum.highest, ',.4~r')")
+            .transform_calculate(words=f"'first runs, up to ' + {highest}")
         )
         layers.append(
             beyond.mark_text(style="note", align="left", dx=10, dy=1, baseline="top").encode(
@@ -387,7 +416,7 @@ def _draw_waterfall(chart: Chart) -> _Drawn:
     labels = [row["label"] for row in chart_rows(chart)]
     ends = _numbers(chart.rows, "start", "end")
     domain = [min([0.0, *ends]), max([*ends], default=1.0)]
-    x = alt.X("start:Q", scale=alt.Scale(domain=domain, nice=True), axis=_value_axis(chart))
+    x = alt.X("start:Q", scale=alt.Scale(domain=domain, nice=True), axis=_value_axis(chart, ends))
     y = alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(offset=4))
     colour = alt.Color(
         "role:N",
@@ -440,11 +469,16 @@ def _draw_interval(chart: Chart) -> _Drawn:
 
     labels = [row["label"] for row in chart_rows(chart)]
     values = [*_numbers(chart.rows, "ratio", "low", "high", "margin_low", "margin_high"), 1.0]
+    low, high = min(values), max(values)
     scale = _value_scale(values)
-    span = max(values) - min(values) or 0.02
-    if scale["type"] == "linear":
-        scale |= {"domain": [min(values) - 0.05 * span, max(values) + 0.05 * span], "nice": False}
-    x = alt.X("ratio:Q", scale=alt.Scale(**scale), axis=_value_axis(chart))
+    if scale["type"] == "log":
+        scale |= {"domain": [low / 1.1, high * 1.1], "nice": False}
+        middle = math.sqrt(low * high)
+    else:
+        edge = 0.05 * (high - low or 0.02)
+        scale |= {"domain": [low - edge, high + edge], "nice": False}
+        middle = (low + high) / 2
+    x = alt.X("ratio:Q", scale=alt.Scale(**scale), axis=_value_axis(chart, values))
     y = alt.Y("label:N", sort=labels, title=None)
     words = list(_VERDICTS)
     colour = alt.Color(
@@ -473,8 +507,10 @@ def _draw_interval(chart: Chart) -> _Drawn:
         .encode(x=alt.datum(1))
     )
     base = alt.Chart().transform_filter("isValid(datum.ratio)").encode(y=y, tooltip=tooltip)
-    whisker = base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q"), x2="high:Q", color=colour)
-    dot = base.mark_point(size=70, filled=True, opacity=1).encode(
+    whisker = base.mark_rule(strokeWidth=2.5, yOffset=4).encode(
+        x=alt.X("low:Q"), x2="high:Q", color=colour
+    )
+    dot = base.mark_point(size=70, filled=True, opacity=1, yOffset=4).encode(
         x=x,
         color=colour,
         shape=alt.Shape(
@@ -483,19 +519,17 @@ def _draw_interval(chart: Chart) -> _Drawn:
             legend=None,
         ),
     )
-    sides: tuple[tuple[Literal["left", "right"], str], ...] = (("left", "high"), ("right", "low"))
-    middle = (min(values) + max(values)) / 2  # words go to the side that has more room
-    verdicts = [
+    verdicts = [  # above the interval, from its outer end inwards, so that there is room
         base.transform_calculate(
             side=f"datum.ratio > {middle!r} ? 'right' : 'left'",
             place=f"isValid(datum.{end}) ? datum.{end} : datum.ratio",
         )
         .transform_filter(f"datum.side == '{side}'")
-        .mark_text(style="value", align=side, dx=-10 if side == "right" else 10)
+        .mark_text(style="value", align=side, dy=-9, fontSize=10)
         .encode(x=alt.X("place:Q"), text="verdict:N")
-        for side, end in sides
+        for side, end in _SIDES
     ]
-    return alt.layer(band, one, whisker, dot, *verdicts).properties(height=24 * max(len(labels), 1))
+    return alt.layer(band, one, whisker, dot, *verdicts).properties(height=32 * max(len(labels), 1))
 
 
 _DRAWERS = {

@@ -14,7 +14,7 @@ from excise.cost.series import TIME_METRICS, metrics_of
 from excise.events.dataset import Dataset
 from excise.events.schema import METRIC_UNITS
 from excise.report.model import Chart, file_safe
-from excise.report.tables import part_label, shown
+from excise.report.tables import part_label, shown, verdict_text
 
 POINTS_PER_CHART: Final = 2000
 CHARTED_TASKS: Final = 12
@@ -25,11 +25,11 @@ def interval_chart(found: Comparisons) -> Chart | None:
     """Return every ratio with its interval, or None where no comparison has one."""
     rows = [
         {
-            "label": f"{row.task} · {row.configuration}",
+            "label": " · ".join(part for part in (row.task, row.event, row.configuration) if part),
             "ratio": row.ratio,
             "low": row.low,
             "high": row.high,
-            "verdict": str(row.verdict),
+            "verdict": verdict_text(row),
             "margin_low": 1.0 / (1.0 + found.margin_ratio),
             "margin_high": 1.0 + found.margin_ratio,
         }
