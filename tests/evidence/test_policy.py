@@ -50,10 +50,11 @@ class Entry:
     buf: bytes | None = None
     violation: bool = False
     template: str = "ima-sig"
+    start: int = 0
 
     @property
     def offset(self) -> int:
-        return 100 * self.position
+        return self.start + 100 * self.position
 
 
 def buffer(name: bytes, data: bytes, **options: object) -> Entry:
@@ -203,6 +204,11 @@ def test_boot_aggregate_is_left_to_its_own_check_and_no_file_may_pose_as_it() ->
     assert appraise([first, GOOD, posing]).verdict is Outcome.FAILED
     alone = appraise([posing])
     assert classes(alone) == {EntryClass.UNKNOWN_FILE: 1}
+
+
+def test_first_row_of_a_resumed_list_does_not_pass_as_boot_aggregate() -> None:
+    posing = Entry(name=b"boot_aggregate", digest=sha256(b"malware"), position=0, start=5000)
+    assert classes(appraise([posing])) == {EntryClass.UNKNOWN_FILE: 1}
 
 
 def test_listed_boot_aggregate_is_compared() -> None:

@@ -213,6 +213,7 @@ _CODES: Final = (
     EntryClass.UNKNOWN_FILE,
 )
 _HASH_ALIASES: Final = {"sm3": "sm3_256", "sm3-256": "sm3_256"}
+_LONGEST_LIST_HEADER_BYTES: Final = 64  # struct ima_kexec_hdr has 24
 _BARE_DIGESTS: Final = {20: "sha1", 16: "md5"}
 _PSEUDO_PREFIXES: Final = (
     b"memfd:",
@@ -309,8 +310,9 @@ class PolicyAppraiser:
 
     def _is_boot_aggregate(self, entry: PolicyEntry) -> bool:
         # Only the kernel makes the first entry. Later ones follow a kexec and repeat its digest;
-        # any other entry of this name is a file without a path that someone called so.
-        if entry.position == 0:
+        # any other entry of this name is a file without a path that someone called so. The offset
+        # is asked too, since the rows of a resumed list may be counted from 0 again.
+        if entry.position == 0 and entry.offset <= _LONGEST_LIST_HEADER_BYTES:
             self._boot_aggregate = (entry.algorithm, entry.digest)
             return True
         return self._boot_aggregate == (entry.algorithm, entry.digest)
