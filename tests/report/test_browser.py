@@ -280,6 +280,33 @@ def test_a_click_on_the_legend_picks_one_configuration(
     assert browser.complaints() == []
 
 
+def test_the_wheel_zooms_a_run_order_chart_with_the_control_key_alone(
+    browser: Browser, page_of: Callable[..., Path]
+) -> None:
+    browser.open(page_of())
+    browser.all_drawn()
+    chart = "document.querySelector('[data-chart=order-stat]')"
+    browser.run(f"{chart}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    box = browser.run(f"const b = {chart}.getBoundingClientRect(); return [b.x, b.y, b.width]")
+    last = f"[...{chart}.querySelectorAll('.role-axis-label')][0].lastChild.textContent"
+    before = browser.run(f"return {last}")
+
+    def turn(*, modifiers: int) -> None:
+        browser.command(
+            "Input.dispatchMouseEvent", type="mouseWheel", modifiers=modifiers,
+            x=box[0] + 200, y=box[1] + 150, deltaX=0, deltaY=-500,
+        )  # fmt: skip
+
+    turn(modifiers=2)
+    browser.wait(f"{last} !== '{before}'")
+    zoomed, top = browser.run(f"return [{last}, scrollY]")
+    assert int(zoomed) < int(before)
+    turn(modifiers=0)
+    browser.wait(f"scrollY < {top}")
+    assert browser.run(f"return {last}") == zoomed
+    assert browser.complaints() == []
+
+
 def test_data_tables_show_every_row_of_their_chart(
     browser: Browser, page_of: Callable[..., Path]
 ) -> None:

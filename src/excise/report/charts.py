@@ -357,7 +357,7 @@ def _draw_run_order(chart: Chart) -> _Drawn:
         bind="scales",
         encodings=["x"],
         name="zoom",
-        zoom="wheel![event.shiftKey]",
+        zoom="wheel![event.ctrlKey]",
         translate="[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!",
     )
     shapes = [_SHAPES[i % len(_SHAPES)] for i in range(len(names))]

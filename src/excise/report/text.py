@@ -22,6 +22,8 @@ _GAP = 2
 _NARROWEST = 8
 """No column of words is wrapped to fewer cells than this."""
 
+_NAMED_CHARTS = 6
+
 _LONGEST_WORD = 24
 """A longer word may be cut, so that one odd name does not push other columns out."""
 
@@ -94,8 +96,10 @@ def _charts(report: Report, *, width: int, paint: _Painter) -> list[str]:
     charts: list[Chart] = report.charts()
     if not charts:
         return []
-    names = ", ".join(visible(chart.name) for chart in charts)
-    text = f"Charts, drawn in the HTML report and exported as pictures: {names}."
+    names = [visible(chart.name) for chart in charts[:_NAMED_CHARTS]]
+    more = [f"and {len(charts) - len(names)} more"] if len(charts) > len(names) else []
+    listed = ", ".join([*names, *more])
+    text = f"Charts, drawn in the HTML report and exported as pictures: {listed}."
     return [paint(_wrap(text, width=width), "2")]
 
 
