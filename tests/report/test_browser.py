@@ -280,7 +280,7 @@ def test_a_click_on_the_legend_picks_one_configuration(
     assert browser.complaints() == []
 
 
-def test_the_wheel_zooms_a_run_order_chart_with_the_control_key_alone(
+def test_control_and_wheel_zoom_a_run_order_chart_and_shift_and_drag_move_it(
     browser: Browser, page_of: Callable[..., Path]
 ) -> None:
     browser.open(page_of())
@@ -301,9 +301,18 @@ def test_the_wheel_zooms_a_run_order_chart_with_the_control_key_alone(
     browser.wait(f"{last} !== '{before}'")
     zoomed, top = browser.run(f"return [{last}, scrollY]")
     assert int(zoomed) < int(before)
+    y = box[1] + 150
+    for kind, x in (("mousePressed", 500), ("mouseMoved", 400), ("mouseReleased", 300)):
+        browser.command(
+            "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1,
+            modifiers=8, clickCount=1,
+        )  # fmt: skip
+    browser.wait(f"{last} !== '{zoomed}'")
+    moved = browser.run(f"return {last}")
+    assert int(zoomed) < int(moved)
     turn(modifiers=0)
     browser.wait(f"scrollY < {top}")
-    assert browser.run(f"return {last}") == zoomed
+    assert browser.run(f"return {last}") == moved
     assert browser.complaints() == []
 
 
