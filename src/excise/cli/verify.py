@@ -146,7 +146,7 @@ def ima(
     """
     from excise.evidence.ima import verify_list
 
-    given = _pcr_values(pcr, pcrs, selection)
+    given = _pcr_values(pcr, pcrs, selection, quote_file)
     results: list[AppraisalResult] = []
     if quote_file is not None:
         quoted = _quote(quote_file, signature, key, nonce, given, allow_sha1=allow_sha1)
@@ -166,8 +166,9 @@ def ima(
         byte_order=byte_order,
     )
     results.append(found)
-    if compiled is not None:
-        results.append(_appraise(data, found, compiled, violations))
+    # A round with no new entries has nothing to judge, and is as good as the one before it.
+    if compiled is not None and (found.replay.entries or not found.meeting.goes_on):
+        results.append(_appraise(data, found, compiled, violations, before=before))
     _keep_checkpoint(checkpoint, found, results)
     _conclude(results, report=report, as_json=as_json)
 
@@ -203,7 +204,7 @@ def quote(
 
     Example: excise verify quote q.msg --signature q.sig --key ak.pub --nonce 0011 --pcrs q.pcrs
     """
-    given = _pcr_values(pcr, pcrs, selection)
+    given = _pcr_values(pcr, pcrs, selection, attest)
     found = _quote(
         attest,
         signature,
@@ -237,11 +238,19 @@ def capture(
 
 
 def _pcr_values(
-    arguments: list[str] | None, files: list[str] | None, selection: str | None
+    arguments: list[str] | None,
+    files: list[str] | None,
+    selection: str | None,
+    quote_file: str | None,
 ) -> Mapping[str, Mapping[int, bytes]]:
     from excise.evidence.pcr import merge_pcrs, parse_pcr_argument, parse_selection, read_pcr_path
 
     chosen = parse_selection(selection) if selection is not None else None
+    if chosen is None and quote_file not in (None, "-") and files:
+        from excise.evidence.tpm_structures import parse_attest
+
+        # Bare values stand in the order of the quote's own selection; its digest decides.
+        chosen = parse_attest(read_input(str(quote_file))).pcr_select
     parts = [parse_pcr_argument(text) for text in arguments or []]
     parts += [read_pcr_path(Path(name), selection=chosen) for name in files or []]
     return merge_pcrs(parts)
@@ -300,7 +309,12 @@ def _policy(
 
 
 def _appraise(
-    data: Path | bytes, found: ImaAppraisal, policy: Policy, violations: str
+    data: Path | bytes,
+    found: ImaAppraisal,
+    policy: Policy,
+    violations: str,
+    *,
+    before: Checkpoint | None,
 ) -> PolicyAppraisal:
     from excise.evidence.ima import read_list
     from excise.evidence.policy import AppraisalOptions, Treatment, appraise_entries
@@ -318,6 +332,7 @@ def _appraise(
     rows = read_list(
         data,
         start_offset=new[0],
+        start_index=before.count if before and found.meeting.goes_on else 0,
         end_offset=found.coverage.match_end,
         layout=found.replay.layout,
     )

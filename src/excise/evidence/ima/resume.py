@@ -35,6 +35,11 @@ class Meeting(StrEnum):
     GAP = "gap"
     MISMATCH = "mismatch"
 
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the replay started from the checkpoint, not from the list's start."""
+        return self in (Meeting.RESUMED, Meeting.OVERLAP, Meeting.CONTINUED)
+
 
 _OUTCOMES: Final = {
     Meeting.RESUMED: Outcome.PASSED,
