@@ -216,13 +216,20 @@ def test_disagreement_of_the_two_tests_is_flagged():
     assert Note.TESTS_DISAGREE in result.notes
 
 
-@settings(max_examples=40)
-@given(hnp.arrays(np.float64, st.integers(1, 40), elements=st.floats(-1, 1)))
-def test_wilcoxon_is_scipys_with_pratts_zeros(values):
+@given(hnp.arrays(np.int64, st.integers(1, 40), elements=st.integers(-9, 9)))
+def test_wilcoxon_with_ties_is_scipys_normal_approximation_with_pratts_zeros(values):
+    assume(0 in values or np.unique(np.abs(values)).size < values.size)
     if not values.any():
         assert wilcoxon_test_p(values) == 1
     else:
-        assert wilcoxon_test_p(values) == wilcoxon(values, zero_method="pratt").pvalue
+        theirs = wilcoxon(values, zero_method="pratt", method="asymptotic").pvalue
+        assert wilcoxon_test_p(values) == pytest.approx(theirs)
+
+
+@given(st.sets(st.integers(1, 1000), min_size=1, max_size=40), st.integers(0, 2**32))
+def test_wilcoxon_without_ties_is_exact(sizes, seed):
+    values = np.array(list(sizes)) * np.random.default_rng(seed).choice([-1, 1], len(sizes))
+    assert wilcoxon_test_p(values) == wilcoxon(values, method="exact").pvalue
 
 
 def test_blocks_reduce_to_medians_and_orphans_are_counted():

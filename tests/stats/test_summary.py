@@ -132,6 +132,6 @@ def test_a_million_values_are_summarised_in_half_a_second():
 
 
 def _seconds(values):
-    start = time.perf_counter()
+    start = time.process_time()
     summarise(values)
-    return time.perf_counter() - start
+    return time.process_time() - start

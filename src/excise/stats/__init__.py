@@ -11,6 +11,7 @@ from excise.stats.autocorrelation import (
     integrated_autocorrelation_time,
     ljung_box,
 )
+from excise.stats.bootstrap import bootstrap_interval, median_replicates
 from excise.stats.compare import (
     AACheck,
     AAOutcome,
@@ -23,6 +24,8 @@ from excise.stats.compare import (
     holm,
     wilcoxon_test_p,
 )
+from excise.stats.growth import Growth, ModelFit, growth
+from excise.stats.hierarchy import HierarchicalRatio, hierarchical_ratio
 from excise.stats.interval import (
     Interval,
     median_interval,
@@ -33,35 +36,71 @@ from excise.stats.interval import (
 )
 from excise.stats.pairs import Pairs, block_medians, pair_blocks
 from excise.stats.quantisation import Quantisation, find_quantisation
+from excise.stats.sequential import Decision, Look, LookPlan, plan_looks, take_look
+from excise.stats.series import (
+    Segment,
+    SeriesAnalysis,
+    SeriesKind,
+    analyse_series,
+    change_points,
+    reduce_series,
+)
+from excise.stats.stability import Advice, AdviceCode, Stability, count_outliers, judge_stability
 from excise.stats.summary import Summary, summarise
+from excise.stats.unpaired import UnpairedComparison, compare_unpaired
 
 __all__ = [
     "AACheck",
     "AAOutcome",
+    "Advice",
+    "AdviceCode",
+    "Decision",
+    "Growth",
+    "HierarchicalRatio",
     "Interval",
     "LjungBox",
+    "Look",
+    "LookPlan",
+    "ModelFit",
     "Note",
     "PairedComparison",
     "Pairs",
     "Quantisation",
+    "Segment",
+    "SeriesAnalysis",
+    "SeriesKind",
+    "Stability",
     "Summary",
+    "UnpairedComparison",
     "Verdict",
+    "analyse_series",
     "autocorrelation",
     "block_medians",
+    "bootstrap_interval",
+    "change_points",
     "check_aa",
     "compare_paired",
+    "compare_unpaired",
+    "count_outliers",
     "decide",
     "effective_sample_size",
     "find_quantisation",
+    "growth",
+    "hierarchical_ratio",
     "holm",
     "integrated_autocorrelation_time",
+    "judge_stability",
     "ljung_box",
     "median_interval",
+    "median_replicates",
     "pair_blocks",
     "pairs_for_interval",
+    "plan_looks",
     "quantile_interval",
     "quantile_ranks",
+    "reduce_series",
     "sign_test_p",
     "summarise",
+    "take_look",
     "wilcoxon_test_p",
 ]
