@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "evidence" / "ima"))
-
 from captures import run, write
 from ima_builder import binary_list, d_ng, files, ng, pcr_after, violation
 from software_tpm import SoftwareTpm, require, software_tpm
