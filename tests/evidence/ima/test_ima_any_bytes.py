@@ -7,10 +7,10 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ima_builder import ascii_list, binary_list, boot_aggregate, files, ng, violation
 
 from excise.evidence.checks import Outcome
 from excise.evidence.ima import read_list, verify_list
+from ima_builder import ascii_list, binary_list, boot_aggregate, files, ng, violation
 
 PCRS = {"sha1": {10: b"\1" * 20}, "sha256": {10: b"\2" * 32}}
 

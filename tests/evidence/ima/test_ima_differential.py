@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ima_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ima_builder import FORMATS, SIZES, Entry, ascii_list, binary_list, d_ng, pcr_after
 
+import ima_reference
 from excise.evidence.ima.replay import ChainSpec, Layout, replay, zero
 from excise.evidence.ima.source import Source
+from ima_builder import FORMATS, SIZES, Entry, ascii_list, binary_list, d_ng, pcr_after
 
 BANKS = ("sha1", "sha256", "sha384", "sha512", "sm3_256")
 ORDERS = ("little", "big")
@@ -152,3 +152,41 @@ def test_the_value_looked_for_is_found_where_the_reference_has_it(
     assert got.hit.place.index == at
     assert got.hit.states[pcr, "sha256", "own"] == target
     assert SIZES["sha256"] == len(target)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(entries(), min_size=1, max_size=10),
+    st.sampled_from(BANKS),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_two_banks_extended_side_by_side_equal_each_bank_alone(
+    listed: list[Entry], bank: str, ascii_form: bool, at: int
+):
+    raw = ascii_list(listed, bank) if ascii_form else binary_list(listed, bank)
+    layout = Layout(
+        format="ascii" if ascii_form else "binary", byte_order="little", header_bank=bank
+    )
+    pcr = listed[0].pcr
+    target = {b: pcr_after(listed[: at + 1], b, pcr=pcr) for b in ("sha1", "sha256")}
+    specs = {
+        b: ChainSpec(pcr=pcr, bank=b, rule="own", start=zero(b), target=target[b])
+        for b in ("sha1", "sha256")
+    }
+    others = [("sha256", "own")]
+    both = replay(source_of(raw), chains=specs.values(), others=others, layout=layout)
+    for b, spec in specs.items():
+        alone = replay(source_of(raw), chains=[spec], others=others, layout=layout)
+        left, right = both.chain(pcr, b), alone.chain(pcr, b)
+        assert left is not None
+        assert right is not None
+        assert left.broken_at == right.broken_at
+        assert left.value == right.value
+        assert (left.hit and (left.hit.place, left.hit.end, left.hit.register_entries)) == (
+            right.hit and (right.hit.place, right.hit.end, right.hit.register_entries)
+        )
+        if left.hit:
+            assert left.hit.states[pcr, b, "own"] == target[b]
+    for register in both.registers:
+        assert register.entries == sum(entry.pcr == register.pcr for entry in listed)

@@ -130,6 +130,12 @@ impl Digests {
         if sha1 || sha256 {
             self.narrow(sha1, sha256, message);
         }
+        self.compute_wide(banks, message);
+    }
+
+    /// Compute the message's digest in the banks of the set other than SHA-1 and SHA-256.
+    #[inline]
+    pub fn compute_wide(&mut self, banks: BankSet, message: &[u8]) {
         if banks.contains(Bank::Sha384) {
             let state = wide(SHA384_INIT, message);
             put_wide_words(&state[..6], &mut self.values[2][..48]);
@@ -144,47 +150,139 @@ impl Digests {
         }
     }
 
+    /// Compute the SHA-1 and SHA-256 digests of a message, and beside them an extend of both banks.
+    ///
+    /// The extend is that of the entry before: its blocks do not depend on the message's, so that
+    /// the processor works on both at once. The two chains of extends bound a replay's speed.
+    #[inline]
+    pub fn compute_beside(&mut self, message: &[u8], extend: &mut PairedExtend) {
+        let (mut small, mut large) = (SHA1_INIT, SHA256_INIT);
+        let (mut pcr_small, mut pcr_large) = (SHA1_INIT, SHA256_INIT);
+        let (tail, tails) = padded_tail(message);
+        let mut at = 0usize;
+        for block in whole_blocks(message).chain(tail.iter().take(tails)) {
+            sha256_block(&mut large, block);
+            match at {
+                0 => sha256_block(&mut pcr_large, &extend.sha256),
+                1 => sha256_block(&mut pcr_large, &PADDING_512),
+                _ => {}
+            }
+            sha1_block(&mut small, block);
+            if at == 0 {
+                sha1_block(&mut pcr_small, &extend.sha1);
+            }
+            at = at.saturating_add(1);
+        }
+        if at == 1 {
+            sha256_block(&mut pcr_large, &PADDING_512);
+        }
+        put_words(&small, &mut self.values[0][..20]);
+        put_words(&large, &mut self.values[1][..32]);
+        put_words(&pcr_small, &mut extend.sha1[..20]);
+        put_words(&pcr_large, &mut extend.sha256[..32]);
+    }
+
     #[inline]
     fn narrow(&mut self, sha1: bool, sha256: bool, message: &[u8]) {
         let (mut small, mut large) = (SHA1_INIT, SHA256_INIT);
-        let mut blocks = message.chunks_exact(64);
-        for block in &mut blocks {
-            if let Ok(block) = <&Block>::try_from(block) {
-                if sha1 {
-                    sha1_block(&mut small, block);
-                }
-                if sha256 {
-                    sha256_block(&mut large, block);
-                }
-            }
-        }
-        let rest = blocks.remainder();
-        let bits = (message.len() as u64).wrapping_mul(8).to_be_bytes();
-        let mut tail = [0u8; 64];
-        for (to, from) in tail.iter_mut().zip(rest) {
-            *to = *from;
-        }
-        if let Some(end) = tail.get_mut(rest.len()) {
-            *end = 0x80;
-        }
-        if rest.len() >= 56 {
+        let (tail, tails) = padded_tail(message);
+        for block in whole_blocks(message).chain(tail.iter().take(tails)) {
             if sha1 {
-                sha1_block(&mut small, &tail);
+                sha1_block(&mut small, block);
             }
             if sha256 {
-                sha256_block(&mut large, &tail);
+                sha256_block(&mut large, block);
             }
-            tail = [0; 64];
         }
-        tail[56..].copy_from_slice(&bits);
         if sha1 {
-            sha1_block(&mut small, &tail);
             put_words(&small, &mut self.values[0][..20]);
         }
         if sha256 {
-            sha256_block(&mut large, &tail);
             put_words(&large, &mut self.values[1][..32]);
         }
+    }
+}
+
+/// The whole blocks of a message.
+#[inline]
+fn whole_blocks(message: &[u8]) -> impl Iterator<Item = &Block> {
+    message
+        .chunks_exact(64)
+        .filter_map(|block| block.try_into().ok())
+}
+
+/// The last one or two blocks of a message: what is left, the end mark, and the length in bits.
+#[inline]
+fn padded_tail(message: &[u8]) -> ([Block; 2], usize) {
+    let rest = message.chunks_exact(64).remainder();
+    let bits = (message.len() as u64).wrapping_mul(8).to_be_bytes();
+    let mut tail = [[0u8; 64]; 2];
+    if let Some(to) = tail[0].get_mut(..rest.len()) {
+        to.copy_from_slice(rest);
+    }
+    if let Some(end) = tail[0].get_mut(rest.len()) {
+        *end = 0x80;
+    }
+    if rest.len() < 56 {
+        tail[0][56..].copy_from_slice(&bits);
+        (tail, 1)
+    } else {
+        tail[1][56..].copy_from_slice(&bits);
+        (tail, 2)
+    }
+}
+
+/// An extend of the SHA-1 and the SHA-256 bank of one register, as blocks ready to be hashed.
+#[derive(Clone, Copy, Debug)]
+pub struct PairedExtend {
+    sha1: Block,
+    sha256: Block,
+}
+
+impl PairedExtend {
+    /// Registers as they are, and no value yet.
+    #[must_use]
+    pub fn new(sha1: &Digest, sha256: &Digest) -> Self {
+        let mut paired = PairedExtend {
+            sha1: [0; 64],
+            sha256: [0; 64],
+        };
+        paired.sha1[..20].copy_from_slice(&sha1[..20]);
+        paired.sha1[40] = 0x80;
+        paired.sha1[62..].copy_from_slice(&320u16.to_be_bytes());
+        paired.sha256[..32].copy_from_slice(&sha256[..32]);
+        paired
+    }
+
+    /// Set the values to extend with.
+    #[inline]
+    pub fn set(&mut self, sha1: &Digest, sha256: &Digest) {
+        self.sha1[20..40].copy_from_slice(&sha1[..20]);
+        self.sha256[32..].copy_from_slice(&sha256[..32]);
+    }
+
+    /// Extend, without a message beside it.
+    pub fn step(&mut self) {
+        let (mut small, mut large) = (SHA1_INIT, SHA256_INIT);
+        sha1_block(&mut small, &self.sha1);
+        sha256_block(&mut large, &self.sha256);
+        sha256_block(&mut large, &PADDING_512);
+        put_words(&small, &mut self.sha1[..20]);
+        put_words(&large, &mut self.sha256[..32]);
+    }
+
+    /// The SHA-1 register.
+    #[inline]
+    #[must_use]
+    pub fn sha1(&self) -> &[u8] {
+        &self.sha1[..20]
+    }
+
+    /// The SHA-256 register.
+    #[inline]
+    #[must_use]
+    pub fn sha256(&self) -> &[u8] {
+        &self.sha256[..32]
     }
 }
 
@@ -304,6 +402,27 @@ mod tests {
                 sha2::Sha512::digest(message).as_slice()
             );
             assert_eq!(digests.get(Bank::Sm3), sm3::Sm3::digest(message).as_slice());
+        }
+    }
+
+    #[test]
+    fn an_extend_beside_a_message_equals_both_apart() {
+        let data: Vec<u8> = (0..300u32).map(|i| (i * 11 + 5) as u8).collect();
+        let (mut small, mut large) = ([3u8; MAX_DIGEST_BYTES], [4u8; MAX_DIGEST_BYTES]);
+        let mut paired = PairedExtend::new(&small, &large);
+        for length in 0..data.len() {
+            let mut value = Digests::default();
+            value.compute(all(), &data[length..]);
+            paired.set(value.padded(Bank::Sha1), value.padded(Bank::Sha256));
+            extend(Bank::Sha1, &mut small, value.padded(Bank::Sha1));
+            extend(Bank::Sha256, &mut large, value.padded(Bank::Sha256));
+            let (mut beside, mut apart) = (Digests::default(), Digests::default());
+            beside.compute_beside(&data[..length], &mut paired);
+            apart.compute(all(), &data[..length]);
+            assert_eq!(beside.get(Bank::Sha1), apart.get(Bank::Sha1));
+            assert_eq!(beside.get(Bank::Sha256), apart.get(Bank::Sha256));
+            assert_eq!(paired.sha1(), &small[..20]);
+            assert_eq!(paired.sha256(), &large[..32]);
         }
     }
 

@@ -187,7 +187,13 @@ impl Core {
         let Some(layout) = self.layout else { return };
         let violation = record.is_violation();
         if let Some(data) = record.data {
-            self.digests.compute(self.wanted, data);
+            if let Some(extend) = self.registers.beside() {
+                self.digests.compute_beside(data, extend);
+                self.digests.compute_wide(self.wanted, data);
+                self.registers.extended();
+            } else {
+                self.digests.compute(self.wanted, data);
+            }
         }
         let mut recorded = [0u8; MAX_DIGEST_BYTES];
         if let Some(to) = recorded.get_mut(..record.template_hash.len()) {

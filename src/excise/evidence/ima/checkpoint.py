@@ -7,7 +7,7 @@ it can change what the next verification starts from.
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -19,14 +19,21 @@ KIND: Final = "excise.ima.checkpoint"
 VERSION: Final = 1
 _PROBE_BYTES: Final = 64
 
+Bank = Annotated[str, msgspec.Meta(pattern="^(sha1|sha256|sha384|sha512|sm3_256)$")]
+Rule = Annotated[str, msgspec.Meta(pattern="^(own|padded-sha1(-wide-violations)?)$")]
+Hex = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{2})+$")]
+Index = Annotated[int, msgspec.Meta(ge=0, le=63)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+
 
 class RegisterState(msgspec.Struct, frozen=True, kw_only=True):
     """A register of one bank at the checkpoint: PCR index, bank, rule of its replay, hex value."""
 
-    pcr: int
-    bank: str
-    rule: str
-    value: str
+    pcr: Index
+    bank: Bank
+    rule: Rule
+    value: Hex
 
 
 class RecordMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,9 +45,9 @@ class RecordMark(msgspec.Struct, frozen=True, kw_only=True):
         head: Its first bytes (64 at most), hex, by which it is searched for.
     """
 
-    size_bytes: int
-    sha256: str
-    head: str
+    size_bytes: Count
+    sha256: Hex
+    head: Hex
 
     @classmethod
     def of(cls, record: bytes) -> RecordMark:
@@ -79,13 +86,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         policy_digest: Digest of the policy that the covered entries were judged by, as given.
     """
 
-    list_format: str
-    byte_order: str
-    header_bank: str
-    base_offset: int
-    offset: int
-    count: int
-    line: int
+    list_format: Annotated[str, msgspec.Meta(pattern="^(binary|ascii)$")]
+    byte_order: Annotated[str, msgspec.Meta(pattern="^(little|big)$")]
+    header_bank: Bank
+    base_offset: Offset
+    offset: Count
+    count: Count
+    line: Count
     first_record: RecordMark
     last_record: RecordMark
     registers: tuple[RegisterState, ...]
@@ -122,24 +129,15 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return checkpoint
 
     def _validate(self, source: str | None) -> None:
-        problem = ""
-        if not 0 <= self.base_offset <= self.offset or self.count < 1 or self.line < 1:
-            problem = "an offset, count or line in it is out of range"
+        if self.base_offset > self.offset:
+            raise FormatError("its base is beyond its offset", source=source, field="base_offset")
+        if not self.registers:
+            raise FormatError("it holds no PCR", source=source, field="registers")
         for register in self.registers:
-            size_bytes = BANK_SIZES_BYTES.get(register.bank)
-            if len(register.value) != 2 * (size_bytes or -1) or not _is_hex(register.value):
-                problem = f"the value of PCR {register.pcr} is not one of the {register.bank} bank"
-        if problem or not self.registers:
-            raise FormatError(problem or "it holds no PCR", source=source, field="registers")
+            if len(register.value) != 2 * BANK_SIZES_BYTES[register.bank]:
+                reason = f"the value of PCR {register.pcr} is not one of the {register.bank} bank"
+                raise FormatError(reason, source=source, field="registers")
 
     def state(self, pcr: int, bank: str) -> RegisterState | None:
         """Return a register's state, if the checkpoint holds it."""
         return next((r for r in self.registers if r.pcr == pcr and r.bank == bank), None)
-
-
-def _is_hex(text: str) -> bool:
-    try:
-        bytes.fromhex(text)
-    except ValueError:
-        return False
-    return not any(character.isspace() for character in text)
