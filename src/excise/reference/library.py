@@ -134,6 +134,7 @@ def _aggregates(figures: Published) -> Iterator[Aggregate]:
                     metric="per_call",
                     unit="1",
                     count=calls,
+                    mean=calls,
                 )
 
 
