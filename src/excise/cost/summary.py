@@ -21,6 +21,7 @@ class TaskSummary:
         first: The first run, never among the others.
         failed: Runs that were not ok.
         growing: Whether it grows with the run number, so that a mean has no meaning.
+        published: Whether it is a row of somebody's table, not of runs that we have.
         note: What the source says in place of or beside a value.
     """
 
@@ -43,6 +44,7 @@ class TaskSummary:
     sd: float | None = None
     failed: int = 0
     growing: bool = False
+    published: bool = False
     note: str = ""
 
     @property
@@ -117,5 +119,6 @@ def _published(dataset: Dataset) -> Iterator[TaskSummary]:
             median=row["median"],
             max=row["max"],
             sd=row["sd"],
+            published=True,
             note=row["note"],
         )

@@ -212,8 +212,8 @@ def _attribution_section(found: Sequence[Attribution]) -> Section:
 def _summary_blocks(rows: Sequence[TaskSummary], metric: str | None) -> list[Block]:
     if not rows:
         return [Paragraph(text="There are no runs and no published rows.", kind="warning")]
-    measured = [row for row in rows if row.metric != "duration" or row.effective_n is not None]
-    published = [row for row in rows if row not in measured]
+    measured = [row for row in rows if not row.published]
+    published = sorted((row for row in rows if row.published), key=lambda row: row.layer != "task")
     blocks: list[Block] = []
     if measured:
         what = f" of {metric}" if metric else ""
@@ -231,13 +231,22 @@ def _memory(dataset: Dataset, metric: str | None) -> list[Section]:
         or dataset.runs.get_column("max_rss_bytes").null_count() == dataset.runs.height
     ):
         return []
-    rows = summaries(dataset, metric="max_rss_bytes")
-    table = tables.summary_table(
-        [row for row in rows if row.metric == "max_rss_bytes"],
-        name="memory",
-        caption="Largest resident set of the child itself",
-    )
-    return [Section(heading="Memory", blocks=[table])]
+    # In a workload of the probe the child is the probe: its memory says nothing of the task.
+    own = {row.task for row in summaries(dataset) if row.metric == "op_ns"}
+    rows = [
+        row
+        for row in summaries(dataset, metric="max_rss_bytes")
+        if row.metric == "max_rss_bytes" and row.task not in own
+    ]
+    if not rows:
+        return []
+    caption = "Largest resident set of the child itself"
+    return [
+        Section(
+            heading="Memory",
+            blocks=[tables.summary_table(rows, name="memory", caption=caption)],
+        )
+    ]
 
 
 def _proof(*datasets: Dataset) -> list[Section]:
@@ -294,8 +303,8 @@ def _warnings(dataset: Dataset) -> list[Block]:
         texts.append(f"{failed:,} of {dataset.runs.height:,} runs of {dataset.name} failed.")
     if dataset.sessions and dataset.sessions[-1].state != "finished":
         texts.append(f"{dataset.name} is not complete: run the same command again to go on.")
-    texts += dataset.manifest.notes
-    return [Paragraph(text=text, kind="warning") for text in texts]
+    warnings: list[Block] = [Paragraph(text=text, kind="warning") for text in texts]
+    return [*warnings, *(Paragraph(text=note) for note in dataset.manifest.notes)]
 
 
 def _facts(datasets: Sequence[Dataset], *, private: bool) -> list[tuple[str, str]]:

@@ -60,7 +60,7 @@ def run_charts(dataset: Dataset, *, metric: str | None = None) -> Iterator[Chart
         chosen = metric or _own_metric(runs)
         if chosen is None or chosen not in available:
             continue
-        rows = _points(runs.drop_nulls(chosen), chosen)
+        rows = _points(runs.drop_nulls(chosen), chosen, order=dataset.configurations)
         if not rows:
             continue
         name, axis = file_safe(task), _AXIS.get(chosen, chosen)
@@ -92,14 +92,20 @@ def _own_metric(runs: pl.DataFrame) -> str | None:
     return None
 
 
-def _points(runs: pl.DataFrame, metric: str) -> list[dict[str, Any]]:
-    """Return the points of a chart: all of them, or an even choice that keeps first runs."""
+def _points(runs: pl.DataFrame, metric: str, *, order: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the points of a chart: all of them, or an even choice that keeps first runs.
+
+    They come by configuration in the campaign's order, then by run.
+    """
     arms = max(1, runs.get_column("configuration").n_unique())
     step = max(1, math.ceil(runs.height / POINTS_PER_CHART))
     # A step that shares no factor with the number of arms takes from every arm alike.
     while math.gcd(step, arms) != 1:
         step += 1
     kept = runs.filter((pl.col("phase") == "first") | (pl.col("sequence") % step == 0))
+    rank = {name: index for index, name in enumerate(order)}
+    points = kept.select("configuration", "run", "phase", metric).rows(named=True)
+    points.sort(key=lambda row: (rank[row["configuration"]], row["run"]))
     return [
         {
             "configuration": row["configuration"],
@@ -107,7 +113,7 @@ def _points(runs: pl.DataFrame, metric: str) -> list[dict[str, Any]]:
             "value": row[metric],
             "phase": "rest" if row["phase"] == "measured" else row["phase"],
         }
-        for row in kept.select("configuration", "run", "phase", metric).iter_rows(named=True)
+        for row in points
     ]
 
 

@@ -67,14 +67,14 @@ def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: s
         each for each in _STATISTICS if any(getattr(row, each) is not None for row in rows)
     ]
     columns += [
-        Column(name=each, heading=each, value_unit=unit, optional=each in ("p99", "min"))
+        Column(name=each, heading=each, value_unit=unit, optional=each in _OPTIONAL)
         for each in statistics
     ]
     columns.append(Column(name="n", heading="n"))
     measured = any(row.effective_n is not None for row in rows)
     if measured:
-        columns.append(Column(name="effective_n", heading="ESS"))
-        columns.append(Column(name="failed", heading="failed"))
+        columns.append(Column(name="effective_n", heading="ESS", optional=True))
+        columns.append(Column(name="failed", heading="failed", optional=True))
     noted = any(row.note for row in rows)
     if noted:
         columns.append(Column(name="note", heading="note", align="left"))
@@ -94,6 +94,7 @@ def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: s
     return Table(name=name, columns=columns, rows=cells, caption=caption)
 
 
+_OPTIONAL: Final = ("sd", "p99", "max", "min")
 _STATISTICS: Final = ("first", "min", "mean", "median", "p95", "p99", "max", "sd")
 
 
