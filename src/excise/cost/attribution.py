@@ -13,7 +13,6 @@ from typing import Final, Literal
 import polars as pl
 
 from excise.cost.series import series_of
-from excise.errors import UsageError
 from excise.events.dataset import Dataset
 
 Role = Literal["child", "probe", "remainder"]
@@ -68,33 +67,15 @@ class Attribution:
     flags: tuple[str, ...] = ()
 
 
-def attributions(dataset: Dataset, *, task: str | None = None) -> list[Attribution]:
-    """Return the attribution of every task and configuration whose runs have child events.
+def run_attributions(dataset: Dataset, *, task: str | None = None) -> Iterator[Attribution]:
+    """Yield the attribution of every task and configuration whose runs have child events.
+
+    A workload of the probe is attributed to the probe's own clock and to the rest.
 
     Args:
         dataset: Runs with events.
         task: Only this task.
-
-    Raises:
-        UsageError: If there is no such task, or no run has child events.
     """
-    if task is not None and task not in dataset.tasks:
-        raise UsageError(
-            f"there is no task {task!r}",
-            source=dataset.name,
-            hint=f"Tasks here: {', '.join(dataset.tasks)}",
-        )
-    found = list(_attributions(dataset, task))
-    if not found:
-        raise UsageError(
-            "no run has child events to attribute its time to",
-            source=dataset.name,
-            hint="Import a log that has them, such as RA_PERF, or trace the task",
-        )
-    return found
-
-
-def _attributions(dataset: Dataset, task: str | None) -> Iterator[Attribution]:
     resolution = {
         clock.name: clock.resolution_ns for clock in dataset.manifest.clocks if clock.resolution_ns
     }

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from excise.capture.manifest import Manifest
-from excise.cost.attribution import Attribution, attributions
+from excise.cost.attribution import Attribution
 from excise.cost.comparison import Comparison, Comparisons, compare_configurations
+from excise.cost.explain import attributions
 from excise.cost.summary import TaskSummary, summaries
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
@@ -288,9 +289,10 @@ def _compared(dataset: Dataset, metric: str | None, margin_ratio: float) -> Comp
 
 
 def _attributed(dataset: Dataset) -> list[Attribution]:
-    if not dataset.events.height:
-        return []
-    return attributions(dataset)
+    try:
+        return attributions(dataset)
+    except UsageError:
+        return []  # nothing has parts
 
 
 def _warnings(dataset: Dataset) -> list[Block]:
@@ -312,7 +314,9 @@ def _facts(datasets: Sequence[Dataset], *, private: bool) -> list[tuple[str, str
     for dataset in datasets:
         manifest = dataset.manifest
         before = f"{dataset.name}: " if len(datasets) > 1 else ""
-        rows.append((f"{before}capture", f"{manifest.id} of {manifest.created}"))
+        rows.append(
+            (f"{before}capture", " of ".join(filter(None, [manifest.id, manifest.created])))
+        )
         if manifest.seed is not None:
             rows.append((f"{before}seed", str(manifest.seed)))
         rows += [
