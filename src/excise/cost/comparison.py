@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from excise.cost.facts import require_agreement
-from excise.cost.series import Series, series_of
+from excise.cost.series import Series, event_series_of, series_of
 from excise.cost.summary import TaskSummary, summaries
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
@@ -24,6 +24,7 @@ from excise.stats import (
 )
 
 ALPHA: Final = 0.05
+_Key = tuple[str, str, str, str]  # task, configuration, layer, event
 Order = Literal["paired blocks", "order unknown", "published values"]
 
 
@@ -110,11 +111,11 @@ def compare_configurations(
         UsageError: If there is no such baseline, or nothing to compare with it.
     """
     name = _baseline(dataset, baseline)
-    series = {(s.task, s.configuration): s for s in series_of(dataset, metric=metric)}
+    series = _keyed(dataset, metric)
     aa = _twin_checks(dataset, series, name, margin_ratio)
     rows = []
-    for (task, configuration), other in series.items():
-        base = series.get((task, name))
+    for (task, configuration, layer, event), other in series.items():
+        base = series.get((task, name, layer, event))
         if configuration in (name, dataset.manifest.twin) or base is None:
             continue
         rows.append(
@@ -147,8 +148,7 @@ def compare_datasets(
         UsageError: If they have no task and configuration in common.
     """
     forced = require_agreement(first.manifest, second.manifest, force=force)
-    ours = {(s.task, s.configuration): s for s in series_of(first, metric=metric)}
-    theirs = {(s.task, s.configuration): s for s in series_of(second, metric=metric)}
+    ours, theirs = _keyed(first, metric), _keyed(second, metric)
     twins = {first.manifest.twin, second.manifest.twin}
     rows = [
         _unpaired(ours[key], theirs[key], margin_ratio)
@@ -171,6 +171,14 @@ def compare_datasets(
     )
 
 
+def _keyed(dataset: Dataset, metric: str | None) -> dict[_Key, Series]:
+    """Return every series of a dataset, whole tasks first, then their child events."""
+    series = list(series_of(dataset, metric=metric))
+    if metric is None:
+        series += event_series_of(dataset)
+    return {(s.task, s.configuration, s.layer, s.event): s for s in series}
+
+
 def _baseline(dataset: Dataset, asked: str | None) -> str:
     names = dataset.configurations
     name = asked or dataset.manifest.baseline or (names[0] if names else None)
@@ -184,15 +192,15 @@ def _baseline(dataset: Dataset, asked: str | None) -> str:
 
 
 def _twin_checks(
-    dataset: Dataset, series: dict[tuple[str, str], Series], baseline: str, margin_ratio: float
+    dataset: Dataset, series: dict[_Key, Series], baseline: str, margin_ratio: float
 ) -> dict[str, AACheck]:
     twin = dataset.manifest.twin
     if twin is None or baseline != dataset.manifest.baseline:
         return {}
     pairs = {
-        task: (base, series[task, twin])
-        for (task, name), base in series.items()
-        if name == baseline and (task, twin) in series
+        task: (base, series[task, twin, layer, event])
+        for (task, name, layer, event), base in series.items()
+        if name == baseline and not event and (task, twin, layer, event) in series
     }
     return {
         task: check_aa(
@@ -265,6 +273,8 @@ def _names(base: Series, other: Series, margin_ratio: float) -> dict[str, Any]:
         "baseline": base.configuration,
         "metric": other.metric,
         "unit": other.unit,
+        "layer": other.layer,
+        "event": other.event,
         "baseline_value": float(np.median(base.values)) if base.values.size else math.nan,
         "value": float(np.median(other.values)) if other.values.size else math.nan,
         "margin_ratio": margin_ratio,

@@ -29,6 +29,8 @@ class Series:
         runs: Run number of each value, int64, shape (n,).
         first: The first run's value, kept apart; None if it failed or was not made.
         failed: Runs that were not ok, of any phase.
+        layer: Where a part was measured; `task` for the whole.
+        event: Name of the part; "" for the whole task.
     """
 
     task: str
@@ -40,6 +42,8 @@ class Series:
     runs: IntArray
     first: float | None
     failed: int
+    layer: str = "task"
+    event: str = ""
 
 
 def metrics_of(dataset: Dataset) -> list[str]:
@@ -62,40 +66,120 @@ def series_of(dataset: Dataset, *, metric: str | None = None) -> Iterator[Series
     if metric is not None and metric not in metrics_of(dataset):
         names = ", ".join(metrics_of(dataset)) or "none"
         raise UsageError(f"no run has the metric {metric!r}", hint=f"Metrics here: {names}")
-    columns = ["block", "run", "phase", "ok"]
-    chosen = [metric] if metric else list(TIME_METRICS)
-    frame = dataset.runs.select("task", "configuration", "sequence", *columns, *chosen)
-    if not frame.get_column("sequence").is_sorted():
-        frame = frame.sort("sequence")
-    parts = frame.partition_by(["task", "configuration"], maintain_order=True, as_dict=True)
-    tasks = {name: index for index, name in enumerate(dataset.tasks)}
-    arms = {name: index for index, name in enumerate(dataset.configurations)}
-    for task, configuration in sorted(parts, key=lambda key: (tasks[key[0]], arms[key[1]])):
-        part = parts[task, configuration]
-        name = metric or _own_metric(part)
+    columns = _Columns(dataset)
+    for (task, configuration), rows in _groups(dataset).items():
+        name = metric or columns.own_metric(rows)
         if name is not None:
-            yield _series(part, task=str(task), configuration=str(configuration), metric=name)
+            yield columns.series(rows, task=task, configuration=configuration, metric=name)
 
 
-def _own_metric(part: pl.DataFrame) -> str | None:
-    for name in TIME_METRICS:
-        if part.get_column(name).null_count() < part.height:
-            return name
-    return None
-
-
-def _series(part: pl.DataFrame, *, task: str, configuration: str, metric: str) -> Series:
-    good = part.filter(pl.col("ok").fill_null(True) & pl.col(metric).is_not_null())
-    counted = good.filter(pl.col("phase") == "measured")
-    first = good.filter(pl.col("phase") == "first").get_column(metric)
-    return Series(
-        task=task,
-        configuration=configuration,
-        metric=metric,
-        unit=METRIC_UNITS[metric],
-        values=counted.get_column(metric).cast(pl.Float64).to_numpy(),
-        blocks=counted.get_column("block").to_numpy(),
-        runs=counted.get_column("run").to_numpy(),
-        first=float(first[0]) if first.len() else None,
-        failed=int((~part.get_column("ok").fill_null(True)).sum()),
+def _groups(dataset: Dataset) -> dict[tuple[str, str], IntArray]:
+    """Return the rows of each task and configuration, in the order they ran."""
+    runs = dataset.runs
+    if not runs.height:
+        return {}
+    names = [runs.get_column(name) for name in ("task", "configuration")]
+    _, codes = np.unique(names[0].to_physical().to_numpy(), return_inverse=True)
+    arms, arm_codes = np.unique(names[1].to_physical().to_numpy(), return_inverse=True)
+    codes = codes * arms.size + arm_codes
+    sequence = runs.get_column("sequence")
+    # Stable, and by counting where the numbers are short: faster than any table operation.
+    order = (
+        np.argsort(codes.astype(np.uint16 if codes.max() < 65_536 else np.int64), kind="stable")
+        if sequence.is_sorted()
+        else np.lexsort((sequence.to_numpy(), codes))
     )
+    edges = np.flatnonzero(np.diff(codes[order])) + 1
+    found = {
+        (names[0][int(rows[0])], names[1][int(rows[0])]): rows for rows in np.split(order, edges)
+    }
+    tasks = {name: index for index, name in enumerate(dataset.tasks)}
+    arms_at = {name: index for index, name in enumerate(dataset.configurations)}
+    return {
+        key: found[key] for key in sorted(found, key=lambda key: (tasks[key[0]], arms_at[key[1]]))
+    }
+
+
+class _Columns:
+    """Columns of the runs as arrays, each made once."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._runs = dataset.runs
+        self._metrics: dict[str, FloatArray] = {}
+        self._ok = dataset.runs.get_column("ok").fill_null(True).to_numpy()
+        phase = dataset.runs.get_column("phase")
+        self._measured = (phase == "measured").to_numpy()
+        self._first = (phase == "first").to_numpy()
+        self._blocks = dataset.runs.get_column("block").to_numpy()
+        self._run_numbers = dataset.runs.get_column("run").to_numpy()
+
+    def own_metric(self, rows: IntArray) -> str | None:
+        """Return the metric that runs of their kind are judged by; None if they have neither."""
+        for name in TIME_METRICS:
+            if not np.isnan(self._metric(name)[rows]).all():
+                return name
+        return None
+
+    def series(self, rows: IntArray, *, task: str, configuration: str, metric: str) -> Series:
+        """Return one series of these rows."""
+        values = self._metric(metric)[rows]
+        good = self._ok[rows] & ~np.isnan(values)
+        counted = good & self._measured[rows]
+        first = values[good & self._first[rows]]
+        return Series(
+            task=task,
+            configuration=configuration,
+            metric=metric,
+            unit=METRIC_UNITS[metric],
+            values=values[counted],
+            blocks=self._blocks[rows[counted]],
+            runs=self._run_numbers[rows[counted]],
+            first=float(first[0]) if first.size else None,
+            failed=int((~self._ok[rows]).sum()),
+        )
+
+    def _metric(self, name: str) -> FloatArray:
+        """Return a metric's column; NaN where it was not measured."""
+        if name not in self._metrics:
+            column = self._runs.get_column(name)
+            if column.null_count() == column.len():
+                self._metrics[name] = np.full(column.len(), np.nan)
+            else:
+                self._metrics[name] = column.cast(pl.Float64).to_numpy()
+        return self._metrics[name]
+
+
+def event_series_of(dataset: Dataset) -> Iterator[Series]:
+    """Yield the series of every child event, by task, configuration, layer and event.
+
+    An event that occurs several times in a run counts with its sum; one that does not occur in a
+    run has no value there.
+    """
+    if not dataset.events.height:
+        return
+    runs = dataset.runs.select("sequence", "task", "configuration", "block", "run", "phase", "ok")
+    summed = (
+        dataset.events.group_by("sequence", "layer", "event", "unit", maintain_order=True)
+        .agg(pl.col("value").sum())
+        .join(runs, on="sequence")
+        .sort("sequence")
+    )
+    keys = ["task", "configuration", "layer", "event", "unit"]
+    for key, part in summed.partition_by(keys, maintain_order=True, as_dict=True).items():
+        task, configuration, layer, event, unit = map(str, key)
+        good = part.filter(pl.col("ok").fill_null(True))
+        counted = good.filter(pl.col("phase") == "measured")
+        first = good.filter(pl.col("phase") == "first").get_column("value")
+        yield Series(
+            task=task,
+            configuration=configuration,
+            metric="duration",
+            unit=unit,
+            values=counted.get_column("value").to_numpy(),
+            blocks=counted.get_column("block").to_numpy(),
+            runs=counted.get_column("run").to_numpy(),
+            first=float(first[0]) if first.len() else None,
+            failed=0,
+            layer=layer,
+            event=event,
+        )

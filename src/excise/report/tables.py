@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -118,11 +119,12 @@ def _part_name(row: TaskSummary) -> str:
 
 def comparison_table(found: Comparisons) -> Table:
     """Return each configuration against the baseline: change, interval, verdict."""
-    parts = any(row.event for row in found.rows)
+    arms = list(dict.fromkeys(row.configuration for row in found.rows))
     unit = _unit_of(found.rows)
+    configuration = Column(name="configuration", heading="Configuration", align="left")
     columns = [
         Column(name="task", heading="Task", align="left"),
-        Column(name="configuration", heading="Configuration", align="left"),
+        configuration,
         Column(name="ratio", heading="Change"),
         Column(name="interval", heading="95 % interval"),
         Column(name="verdict", heading="Verdict", align="left"),
@@ -132,36 +134,42 @@ def comparison_table(found: Comparisons) -> Table:
         Column(name="effective_n", heading="ESS", optional=True),
         Column(name="p_holm", heading="p (Holm)", optional=True),
     ]
-    if parts:
+    if any(row.event for row in found.rows):
         columns.insert(1, Column(name="event", heading="Part", align="left"))
-    rows = []
-    for row in found.rows:
-        line = [
-            _word(row.task),
-            _word(row.configuration),
-            _ratio(row),
-            Cell(text=interval_text(row.low, row.high)),
-            Cell(
-                text=_short_verdict(row),
-                value=str(row.verdict),
-                emphasis=_EMPHASIS[row.verdict] if row.order != "published values" else "none",
-            ),
-            value_cell(row.value, row.unit),
-            value_cell(row.baseline_value, row.unit),
-            _count(row.n),
-            _count(row.effective_n),
-            DASH if row.p_holm is None else Cell(text=f"{row.p_holm:.2g}", value=row.p_holm),
-        ]
-        if parts:
-            line.insert(1, _word(f"{row.layer}|{row.event}" if row.event else ""))
-        rows.append(line)
+        if len(arms) == 1:  # the caption names it: its column makes room for the parts
+            columns.remove(configuration)
+            columns.append(dataclasses.replace(configuration, optional=True))
     return Table(
         name="comparison",
         columns=columns,
-        rows=rows,
-        caption=f"Change against {found.baseline}; margin {per_cent(found.margin_ratio)}",
+        rows=[[_comparison_cell(row, column.name) for column in columns] for row in found.rows],
+        caption=f"{', '.join(arms)} against {found.baseline}, "
+        f"margin {per_cent(found.margin_ratio)}",
         notes=[*_orders(found.rows), *_more_runs(found.rows)],
     )
+
+
+def _comparison_cell(row: Comparison, column: str) -> Cell:
+    match column:
+        case "task" | "configuration":
+            return _word(getattr(row, column))
+        case "event":
+            return _word(f"{row.layer}|{row.event}" if row.event else "")
+        case "ratio":
+            return _ratio(row)
+        case "interval":
+            return Cell(text=interval_text(row.low, row.high))
+        case "verdict":
+            plain = row.order == "published values"
+            emphasis = "none" if plain else _EMPHASIS[row.verdict]
+            return Cell(text=_short_verdict(row), value=str(row.verdict), emphasis=emphasis)
+        case "value" | "baseline_value":
+            return value_cell(getattr(row, column), row.unit)
+        case "p_holm":
+            p = row.p_holm
+            return DASH if p is None else Cell(text=f"{p:.2g}", value=p)
+        case _:
+            return _count(getattr(row, column))
 
 
 def verdict_text(row: Comparison) -> str:
