@@ -23,6 +23,8 @@ def ima_search(
     only: tuple[str, int] | None = ...,
 ) -> tuple[int, int, tuple[str, tuple[int, int, int], int] | None]: ...
 
+def journal_read(lines: bytes, with_batches: bool) -> dict[str, Any]: ...
+
 class ImaRows:
     def __new__(
         cls,

@@ -3,6 +3,7 @@ use pyo3::prelude::*;
 
 mod ima;
 mod ima_rows;
+mod journal;
 mod policy;
 
 /// Native readers and replay; private, wrapped by `excise.formats` and `excise.evidence`.
@@ -16,6 +17,8 @@ mod _core {
     use crate::ima::ima_search;
     #[pymodule_export]
     use crate::ima_rows::ImaRows;
+    #[pymodule_export]
+    use crate::journal::journal_read;
     #[pymodule_export]
     use crate::policy::DigestTable;
     #[pymodule_export]

@@ -1,4 +1,5 @@
 //! Pure readers of security logs: bytes in, typed rows out, with what was lost.
 #![forbid(unsafe_code)]
 pub mod ima;
+pub mod journal;
 pub mod policy;

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from excise.capture.store import MANIFEST
 from excise.errors import CaptureError
 
 SUFFIX = ".tar.zst"
@@ -74,4 +75,12 @@ def unpacked(path: Path) -> Iterator[Path]:
             raise CaptureError(
                 f"is not a whole capture archive: {error}", source=str(path)
             ) from error
-        yield Path(folder)
+        yield _capture_in(Path(folder))
+
+
+def _capture_in(folder: Path) -> Path:
+    """Return where the capture is: the folder itself, or the one folder that was packed whole."""
+    inside = list(folder.iterdir())
+    if len(inside) == 1 and (inside[0] / MANIFEST).is_file():
+        return inside[0]
+    return folder

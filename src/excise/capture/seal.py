@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from excise.capture.store import EVIDENCE, SEAL, now, sha256_of, write_durably
+from excise.capture.store import EVIDENCE, PARTIAL, SEAL, now, sha256_of, write_durably
 from excise.errors import CaptureError, Refused
 
 
@@ -54,24 +54,24 @@ def sealed_files(path: Path) -> list[str]:
 
     Evidence is made over the seal and therefore not under it.
     """
-    names = [
-        file.relative_to(path).as_posix()
-        for file in sorted(path.rglob("*"))
-        if file.is_file() and file.name != SEAL and not file.name.endswith(".partial")
-    ]
-    return [name for name in names if not name.startswith(f"{EVIDENCE}/")]
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    names = [file.relative_to(path).as_posix() for file in files]
+    apart = (SEAL, SEAL + PARTIAL)
+    return [name for name in names if name not in apart and not name.startswith(f"{EVIDENCE}/")]
 
 
 def read_seal(path: Path) -> Seal | None:
     """Return the seal of a capture, or None if it is not sealed.
 
     Raises:
-        CaptureError: If `seal.json` cannot be understood.
+        CaptureError: If `seal.json` cannot be read or understood.
     """
     try:
         return msgspec.json.decode((path / SEAL).read_bytes(), type=Seal)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise CaptureError(f"cannot be read ({error.strerror})", source=str(path / SEAL)) from error
     except msgspec.MsgspecError as error:
         raise CaptureError(f"cannot be understood: {error}", source=str(path / SEAL)) from error
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -28,7 +29,9 @@ JOURNAL: Final = "journal.jsonl"
 SEAL: Final = "seal.json"
 RAW: Final = "raw"
 EVIDENCE: Final = "evidence"
-CHUNK_BYTES: Final = 8 << 20
+PARTIAL: Final = ".partial"
+LOCK_PATIENCE_S: Final = 3.0
+CHUNK_BYTES: Final = 4 << 20
 
 
 def now() -> str:
@@ -55,31 +58,36 @@ class Capture:
         self.manifest = manifest
         self.torn_bytes = 0
         self._sync = sync
-        self._fd = os.open(
-            path / JOURNAL, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
-        )
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._fd)
+            self._fd = os.open(
+                path / JOURNAL, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
+            )
+        except OSError as error:
             raise CaptureError(
-                "another process is writing this capture",
-                source=str(path),
-                hint="Wait for it, or end it",
+                f"cannot be written ({error.strerror})", source=str(path / JOURNAL)
             ) from error
+        try:
+            _lock(self._fd, source=str(path))
+        except CaptureError:
+            self.close()
+            raise
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest, *, sync: bool = True) -> Self:
         """Make a new capture folder and open it.
 
+        The manifest is written last: a folder that creating was cut short in holds nothing yet,
+        and is taken over.
+
         Raises:
             CaptureError: If the path exists and is not an empty folder.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise CaptureError("already exists", source=str(path), hint="Give another path with -o")
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            (path / RAW).mkdir()
+            if path.exists() and not _is_empty(path):
+                raise CaptureError(
+                    "already exists", source=str(path), hint="Give another path with -o"
+                )
+            (path / RAW).mkdir(parents=True, exist_ok=True)
             write_durably(
                 path / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1)
             )
@@ -186,6 +194,36 @@ class Capture:
             )
 
 
+def _lock(fd: int, *, source: str) -> None:
+    """Take the exclusive lock of a journal; wait a little for a launcher that is just ending.
+
+    Raises:
+        CaptureError: If another process keeps it.
+    """
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise CaptureError(
+                    "another process is writing this capture",
+                    source=source,
+                    hint="Wait for it, or end it",
+                ) from error
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _is_empty(path: Path) -> bool:
+    """Tell whether a folder holds nothing but what an interrupted `Capture.create` leaves."""
+    if not path.is_dir():
+        return False
+    left = {each.name for each in path.iterdir()} - {RAW, MANIFEST + PARTIAL}
+    return not left and not any((path / RAW).glob("*"))
+
+
 def end_of_last_line(fd: int, size: int) -> int:
     """Return the offset just after the last newline below `size` bytes, 0 when there is none."""
     end = size
@@ -200,12 +238,17 @@ def end_of_last_line(fd: int, size: int) -> int:
 
 def write_durably(path: Path, data: bytes) -> None:
     """Replace a file's content so that a crash leaves the old or the new, never a part."""
-    temporary = path.with_name(path.name + ".partial")
+    temporary = path.with_name(path.name + PARTIAL)
     with temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -9,7 +9,7 @@ import polars as pl
 
 from excise.capture.journal import Calibration, Effect, Loss, Session
 from excise.capture.manifest import Manifest
-from excise.events.schema import AGGREGATES, EVENTS, METRIC_UNITS, RUNS
+from excise.events.schema import AGGREGATES, BATCHES, EVENTS, METRIC_UNITS, RUNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Dataset:
         runs: Schema `RUNS`.
         events: Schema `EVENTS`.
         aggregates: Schema `AGGREGATES`.
-        op_ns_batches: Per-batch values of probe runs: `sequence`, `op_ns` (list of f64).
+        op_ns_batches: Schema `BATCHES`; empty unless it was loaded with batches.
     """
 
     name: str
@@ -29,11 +29,7 @@ class Dataset:
     runs: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RUNS))
     events: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=EVENTS))
     aggregates: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=AGGREGATES))
-    op_ns_batches: pl.DataFrame = field(
-        default_factory=lambda: pl.DataFrame(
-            schema={"sequence": pl.Int64, "op_ns": pl.List(pl.Float64)}
-        )
-    )
+    op_ns_batches: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=BATCHES))
     losses: Sequence[Loss] = ()
     effects: Sequence[Effect] = ()
     calibrations: Sequence[Calibration] = ()

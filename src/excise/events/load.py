@@ -1,15 +1,19 @@
-"""From a capture's journal to tables, streamed: memory follows the tables, not the text."""
+"""From a capture's journal to tables, chunk by chunk: memory follows the tables, not the text."""
 
 from __future__ import annotations
 
-import io
+import os
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
+import numpy as np
 import polars as pl
 
+from excise._core import journal_read
 from excise.capture import journal
 from excise.capture.archive import unpacked
 from excise.capture.manifest import Manifest
@@ -17,22 +21,21 @@ from excise.capture.seal import require_unbroken
 from excise.capture.store import JOURNAL, journal_chunks, read_manifest
 from excise.errors import FormatError
 from excise.events.dataset import Dataset
-from excise.events.schema import AGGREGATES, EVENTS, RUNS, Schema
+from excise.events.schema import AGGREGATES, BATCHES, EVENTS, RUNS, Schema
 
-_PROBE: Final = pl.Struct(
-    {"operations": pl.Int64, "op_ns": pl.List(pl.Float64), "first_op_ns": pl.Float64}
-)
-_DERIVED: Final = ("op_ns", "first_op_ns", "operations")
-_COLUMNS: Final[Schema] = {**RUNS, **EVENTS}
-_NAMES: Final = tuple(name for name, dtype in _COLUMNS.items() if dtype == pl.Categorical)
-_LINE: Final[Schema] = {
-    "kind": pl.String,
-    **{n: pl.String if n in _NAMES else t for n, t in _COLUMNS.items() if n not in _DERIVED},
-    "probe": _PROBE,
+# More threads than this wait for memory, not for a processor.
+READERS: Final = min(4, os.cpu_count() or 1)
+_ARRAY_TYPES: Final[dict[Any, type[np.generic]]] = {
+    pl.Int64: np.int64,
+    pl.Float64: np.float64,
+    pl.Boolean: np.bool_,
 }
+# Values in native byte order; one byte a value that tells whether it is there, None where all are;
+# and, for names, the texts that the values (uint32) number.
+_Column = tuple[bytes, bytes | None, list[str] | None]
 
 
-def load_capture(path: Path, *, name: str | None = None) -> Dataset:
+def load_capture(path: Path, *, name: str | None = None, with_batches: bool = False) -> Dataset:
     """Return the tables of a capture folder or `.tar.zst`.
 
     A sealed capture is checked against its seal first. A torn last line is dropped and appears
@@ -41,6 +44,7 @@ def load_capture(path: Path, *, name: str | None = None) -> Dataset:
     Args:
         path: Folder or archive.
         name: What reports call it; the path's last part by default.
+        with_batches: Whether to keep every batch of the probe's runs, not only their median.
 
     Raises:
         CaptureError: If it is not a capture.
@@ -50,16 +54,15 @@ def load_capture(path: Path, *, name: str | None = None) -> Dataset:
     with unpacked(path) as folder:
         require_unbroken(folder)
         manifest = read_manifest(folder)
-        tables = _Tables()
-        for offset, chunk in journal_chunks(folder):
-            tables.add(chunk, source=str(path / JOURNAL), offset=offset)
+        tables = _Tables(source=str(path / JOURNAL), with_batches=with_batches)
+        tables.read(journal_chunks(folder))
     return tables.dataset(name=name or path.name, manifest=manifest)
 
 
 def from_records(records: Iterable[journal.Record], *, name: str, manifest: Manifest) -> Dataset:
     """Return the tables of records that are already in memory (imports, references)."""
-    tables = _Tables()
-    tables.add(b"".join(journal.encode(record) for record in records), source=name, offset=0)
+    tables = _Tables(source=name, with_batches=True)
+    tables.read([(0, b"".join(journal.encode(record) for record in records))])
     return tables.dataset(name=name, manifest=manifest)
 
 
@@ -69,53 +72,79 @@ _Kind = TypeVar("_Kind")
 class _Tables:
     """Gathers journal chunks into tables."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, source: str, with_batches: bool) -> None:
+        self._source = source
+        self._with_batches = with_batches
         self._runs: list[pl.DataFrame] = []
         self._events: list[pl.DataFrame] = []
         self._batches: list[pl.DataFrame] = []
         self._other: dict[type, list[journal.Record]] = {}
         self._lines = 0
 
-    def add(self, chunk: bytes, *, source: str, offset: int) -> None:
-        """Take one chunk of whole lines; a last line without newline is torn."""
-        if not chunk.endswith(b"\n"):
-            cut = chunk.rfind(b"\n") + 1
-            self._keep(
-                journal.Loss(
-                    source=JOURNAL,
-                    line=self._lines + chunk.count(b"\n") + 1,
-                    offset=offset + cut,
-                    reason="torn last line dropped",
-                    text=chunk[cut : cut + 200].decode(errors="replace"),
-                )
-            )
-            chunk = chunk[:cut]
-        if not chunk:
-            return
-        frame = self._read(chunk, source=source)
-        kinds = frame.get_column("kind")
-        if not kinds.is_in(["run", "event"]).all():
-            self._read_other(chunk, kinds, source=source)
-        self._lines += frame.height
-        self._split(frame)
+    def read(self, chunks: Iterable[tuple[int, bytes]]) -> None:
+        """Take every chunk: natively in threads, a few ahead, and in order."""
+        ahead: deque[tuple[bytes, Future[dict[str, Any]]]] = deque()
+        with ThreadPoolExecutor(READERS) as threads:
+            for offset, chunk in chunks:
+                whole, torn = _whole_lines(chunk)
+                if whole:
+                    ahead.append((whole, threads.submit(journal_read, whole, self._with_batches)))
+                while ahead and (torn is not None or len(ahead) > READERS):
+                    self._take(*ahead.popleft())
+                if torn is not None:
+                    self._keep(self._torn_line(torn, offset=offset + len(whole)))
+            while ahead:
+                self._take(*ahead.popleft())
 
     def dataset(self, *, name: str, manifest: Manifest) -> Dataset:
         """Return everything gathered."""
-        aggregates = self._kept(journal.Aggregate)
-        rows = [msgspec.structs.asdict(row) for row in aggregates]
+        rows = [msgspec.structs.asdict(row) for row in self._kept(journal.Aggregate)]
         return Dataset(
             name=name,
             manifest=manifest,
             runs=_joined(self._runs, RUNS),
             events=_joined(self._events, EVENTS),
             aggregates=pl.DataFrame(rows, schema=AGGREGATES),
-            op_ns_batches=_joined(
-                self._batches, {"sequence": pl.Int64, "op_ns": pl.List(pl.Float64)}
-            ),
+            op_ns_batches=_joined(self._batches, BATCHES),
             losses=tuple(self._kept(journal.Loss)),
             effects=tuple(self._kept(journal.Effect)),
             calibrations=tuple(self._kept(journal.Calibration)),
             sessions=tuple(self._kept(journal.Session)),
+        )
+
+    def _take(self, chunk: bytes, reading: Future[dict[str, Any]]) -> None:
+        try:
+            found = reading.result()
+        except FormatError as error:
+            line = self._lines + (error.line or 1)
+            raise FormatError(error.reason, source=self._source, line=line) from error
+        for index, start, end in found["others"]:
+            self._keep(self._decoded(chunk[start:end], line_number=self._lines + index + 1))
+        self._lines += found["lines"]
+        runs = _frame(found["runs"], {**RUNS, "batches": pl.Int64})
+        if runs.height:
+            if found["op_ns"]:
+                self._batches.append(_batches(runs, found["op_ns"]))
+            self._runs.append(runs.drop("batches"))
+        events = _frame(found["events"], EVENTS)
+        if events.height:
+            self._events.append(events)
+
+    def _decoded(self, line: bytes, *, line_number: int) -> journal.Record:
+        try:
+            return journal.decode(line)
+        except msgspec.MsgspecError as error:
+            raise FormatError(
+                f"is not a journal record: {error}", source=self._source, line=line_number
+            ) from error
+
+    def _torn_line(self, text: bytes, *, offset: int) -> journal.Loss:
+        return journal.Loss(
+            source=JOURNAL,
+            line=self._lines + 1,
+            offset=offset,
+            reason="torn last line dropped",
+            text=text[:200].decode(errors="replace"),
         )
 
     def _kept(self, kind: type[_Kind]) -> list[_Kind]:
@@ -124,58 +153,42 @@ class _Tables:
     def _keep(self, record: journal.Record) -> None:
         self._other.setdefault(type(record), []).append(record)
 
-    def _read(self, chunk: bytes, *, source: str) -> pl.DataFrame:
-        try:
-            frame = pl.read_ndjson(io.BytesIO(chunk), schema=_LINE)
-        except pl.exceptions.PolarsError as error:
-            raise self._fault(chunk, source=source) or FormatError(
-                str(error), source=source
-            ) from error
-        if frame.height != chunk.count(b"\n"):
-            raise self._fault(chunk, source=source) or FormatError(
-                "has empty lines", source=source, hint="Each line is one JSON object"
-            )
-        return frame
 
-    def _fault(self, chunk: bytes, *, source: str) -> FormatError | None:
-        """Find the line that the fast reader stumbled over."""
-        for number, line in enumerate(chunk.splitlines(), start=self._lines + 1):
-            try:
-                journal.decode(line)
-            except msgspec.MsgspecError as error:
-                return FormatError(f"is not a journal record: {error}", source=source, line=number)
-        return None
+def _whole_lines(chunk: bytes) -> tuple[bytes, bytes | None]:
+    """Split off a last line without an end; None where there is none."""
+    if chunk.endswith(b"\n"):
+        return chunk, None
+    cut = chunk.rfind(b"\n") + 1
+    return chunk[:cut], chunk[cut:]
 
-    def _read_other(self, chunk: bytes, kinds: pl.Series, *, source: str) -> None:
-        lines = chunk.splitlines()
-        for index in (~kinds.is_in(["run", "event"]).fill_null(False)).arg_true():
-            try:
-                self._keep(journal.decode(lines[index]))
-            except msgspec.MsgspecError as error:
-                raise FormatError(
-                    f"is not a journal record: {error}", source=source, line=self._lines + index + 1
-                ) from error
 
-    def _split(self, frame: pl.DataFrame) -> None:
-        frame = frame.with_columns(pl.col(name).cast(pl.Categorical) for name in _NAMES)
-        runs = frame.filter(pl.col("kind") == "run")
-        if runs.height:
-            probe = pl.col("probe").struct
-            batches = runs.select("sequence", probe.field("op_ns")).drop_nulls("op_ns")
-            if batches.height:
-                self._batches.append(batches)
-            self._runs.append(
-                runs.with_columns(
-                    probe.field("op_ns").list.median(),
-                    probe.field("first_op_ns"),
-                    probe.field("operations"),
-                ).select(RUNS.keys())
-            )
-        events = frame.filter(pl.col("kind") == "event")
-        if events.height:
-            self._events.append(
-                events.select(EVENTS.keys()).with_columns(pl.col("labels").fill_null(""))
-            )
+def _frame(columns: dict[str, Any], schema: Schema) -> pl.DataFrame:
+    return pl.DataFrame([_series(name, columns[name], dtype) for name, dtype in schema.items()])
+
+
+def _series(name: str, column: _Column, dtype: pl.DataType | type[pl.DataType]) -> pl.Series:
+    values, valid, texts = column
+    if texts is not None:
+        codes = pl.Series(np.frombuffer(values, dtype=np.uint32))
+        return pl.Series(name, texts, dtype=dtype).gather(_nulled(codes, valid))
+    array = np.frombuffer(values, dtype=_ARRAY_TYPES[dtype])
+    if valid is not None and 1 not in valid:
+        return pl.Series(name, dtype=dtype).extend_constant(None, len(array))
+    return _nulled(pl.Series(name, array), valid)
+
+
+def _nulled(column: pl.Series, valid: bytes | None) -> pl.Series:
+    if valid is None:
+        return column
+    missing = pl.Series(np.frombuffer(valid, dtype=np.uint8) == 0)
+    return column.set(missing, None)
+
+
+def _batches(runs: pl.DataFrame, values: bytes) -> pl.DataFrame:
+    """Return one row a batch of the probe's runs."""
+    counts = runs.select("sequence", "batches").drop_nulls()
+    sequence = np.repeat(counts.get_column("sequence"), counts.get_column("batches"))
+    return pl.DataFrame({"sequence": sequence, "op_ns": np.frombuffer(values)}, schema=BATCHES)
 
 
 def _joined(parts: list[pl.DataFrame], schema: Schema) -> pl.DataFrame:

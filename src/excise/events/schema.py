@@ -53,6 +53,9 @@ EVENTS: Final[Schema] = {
     "unit": pl.Categorical,
 }
 
+# One row a batch of a probe's run.
+BATCHES: Final[Schema] = {"sequence": pl.Int64, "op_ns": pl.Float64}
+
 # One row of a table that its source had already summarised.
 AGGREGATES: Final[Schema] = {
     "task": pl.String,
