@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import tarfile
 import tempfile
@@ -80,8 +81,6 @@ def boot(
             temporary = tempfile.TemporaryDirectory(prefix="excise-tpm-")
             socket_folder = Path(stack.enter_context(temporary))
         (folder / "initramfs").write_bytes(initramfs)
-        with (folder / "results.img").open("wb") as stream:
-            stream.truncate(machine.results_disk_mib << 20)
         if machine.mode == "tpm":
             stack.enter_context(software_tpm(socket_folder))
         command = qemu_command(
@@ -94,16 +93,23 @@ def boot(
             accelerator=accelerator,
         )
         started = time.monotonic()
-        process = stack.enter_context(child(command, log=folder / "qemu.log", nice=NICE))
+        process = stack.enter_context(
+            child(
+                command,
+                log=folder / "qemu.log",
+                nice=NICE,
+                file_limit_bytes=machine.results_mib << 20,
+            )
+        )
         watch = _Watch(
             folder=folder, machine=machine, started=started, on_stage=on_stage, stop=stop
         )
         stages = watch.until_end(process)
         wall_s = time.monotonic() - started
         console = _console(folder)
-        _refuse_failed(process, folder=folder, console=console)
+        _refuse_failed(process, folder=folder, console=console, machine=machine)
         return Boot(
-            files=read_results(folder / "results.img"),
+            files=read_results(folder / "results.tar"),
             console=console,
             wall_s=wall_s,
             stages_s=stages,
@@ -163,7 +169,9 @@ class _Watch:
         )
 
 
-def _refuse_failed(process: subprocess.Popen[bytes], *, folder: Path, console: str) -> None:
+def _refuse_failed(
+    process: subprocess.Popen[bytes], *, folder: Path, console: str, machine: Machine
+) -> None:
     panic = _PANIC.search(console)
     if panic:
         raise HostError(
@@ -173,7 +181,12 @@ def _refuse_failed(process: subprocess.Popen[bytes], *, folder: Path, console: s
     if fault:
         raise HostError(
             f"the guest could not save its results: {fault.group(1).strip()}",
-            hint="Make results_disk_mib larger, or collect less",
+            hint="Make memory_mib larger, or collect less",
+        )
+    if process.returncode == -signal.SIGXFSZ:
+        raise HostError(
+            f"the guest brought back or printed more than {machine.results_mib} MiB",
+            hint="Make results_mib larger, or collect less",
         )
     if process.returncode:
         text = (folder / "qemu.log").read_text(errors="replace").strip()
@@ -189,19 +202,19 @@ def _last_words(console: str) -> str:
     return f"Last line of its console: {(ours or lines or ['(nothing)'])[-1][:200]}"
 
 
-def read_results(disk: Path) -> dict[str, bytes]:
-    """Return the files of the tar that a guest wrote to its raw results disk.
+def read_results(path: Path) -> dict[str, bytes]:
+    """Return the files of the tar that a guest sent.
 
     Raises:
-        HostError: If the disk holds no whole tar.
+        HostError: If it is no whole tar.
     """
     found = {}
     try:
-        with tarfile.open(disk, "r:") as archive:
+        with tarfile.open(path, "r:") as archive:
             for member in archive:
                 stream = archive.extractfile(member) if member.isfile() else None
                 if stream is not None:
                     found[member.name.removeprefix("./")] = stream.read()
-    except (tarfile.TarError, EOFError) as error:
-        raise HostError(f"the guest's results disk cannot be read: {error}") from error
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise HostError(f"the guest's results cannot be read: {error}") from error
     return found

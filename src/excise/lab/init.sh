@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# PID 1 of a lab guest. Stages are announced on the console, results leave on /dev/vda as a tar.
+# PID 1 of a lab guest. Stages are announced on the console, results leave as a tar through a virtio port.
 # Nothing here may depend on the host's time, and everything before `measure` is the same work for
 # every preset but for the preset's own fragment.
 export PATH=/bin
@@ -38,15 +38,20 @@ finish() {
     . /lab/collect.sh
     stage save
     for m in /lab/modules/late/*.ko; do [ -e "$m" ] && insmod "$m"; done
+    port=
     w=0
-    while [ ! -b /dev/vda ] && [ $w -lt 50 ]; do
-        sleep 0.1
+    while [ -z "$port" ] && [ $w -lt 50 ]; do
+        for n in /sys/class/virtio-ports/*/name; do
+            [ -e "$n" ] && [ "$(cat $n)" = results ] && port=${n%/name} && port=/dev/${port##*/}
+        done
+        [ -n "$port" ] || sleep 0.1
         w=$((w + 1))
     done
-    [ -b /dev/vda ] || { echo "EXCISE fault no results disk"; poweroff -f; }
     rm -f $O/attempts/.out $O/facts/.err
-    if ! tar -C $O -cf /dev/vda . 2>/run/tar.err; then
-        echo "EXCISE fault results disk: $(head -n 1 /run/tar.err)"
+    if [ -z "$port" ]; then
+        echo "EXCISE fault no port for them"
+    elif ! tar -C $O -cf $port . 2>/run/tar.err; then
+        echo "EXCISE fault $(head -n 1 /run/tar.err)"
     else
         echo "EXCISE stage saved"
     fi

@@ -17,6 +17,7 @@ _PACKAGES: Final = {
     "qemu-system-x86_64": "qemu-system-x86",
     "swtpm": "swtpm",
     "setpriv": "util-linux",
+    "prlimit": "util-linux",
 }
 _END_GRACE_S: Final = 2.0
 
@@ -37,7 +38,9 @@ def require(program: str) -> str:
 
 
 @contextmanager
-def child(command: Sequence[str], *, log: Path, nice: int = 0) -> Iterator[subprocess.Popen[bytes]]:
+def child(
+    command: Sequence[str], *, log: Path, nice: int = 0, file_limit_bytes: int | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program, yield it, and end it on the way out.
 
     `setpriv` asks the kernel to kill the program when the thread that started it dies, so that it
@@ -48,10 +51,13 @@ def child(command: Sequence[str], *, log: Path, nice: int = 0) -> Iterator[subpr
         command: Program and arguments.
         log: File that takes its standard output and error.
         nice: Niceness to run it with.
+        file_limit_bytes: Largest file it may write; it is killed by SIGXFSZ when it tries more.
     """
     wrapper = [require("setpriv"), "--pdeathsig", "KILL", "--"]
     if nice:
         wrapper += ["nice", "-n", str(nice)]
+    if file_limit_bytes is not None:
+        wrapper += [require("prlimit"), f"--fsize={file_limit_bytes}:{file_limit_bytes}", "--"]
     require(command[0])
     with log.open("wb") as stream:
         process = subprocess.Popen(
