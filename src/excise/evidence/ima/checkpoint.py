@@ -7,9 +7,9 @@ it can change what the next verification starts from.
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Final
-
-import msgspec
+import re
+from dataclasses import dataclass
+from typing import Final
 
 from excise.errors import FormatError
 from excise.evidence.ima.source import Source
@@ -17,26 +17,24 @@ from excise.evidence.pcr import BANK_SIZES_BYTES
 
 KIND: Final = "excise.ima.checkpoint"
 VERSION: Final = 1
-_PROBE_BYTES: Final = 64
-
-Bank = Annotated[str, msgspec.Meta(pattern="^(sha1|sha256|sha384|sha512|sm3_256)$")]
-Rule = Annotated[str, msgspec.Meta(pattern="^(own|padded-sha1(-wide-violations)?)$")]
-Hex = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{2})+$")]
-Index = Annotated[int, msgspec.Meta(ge=0, le=63)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Offset = Annotated[int, msgspec.Meta(ge=0)]
+_HEAD_BYTES: Final = 64
+_BANKS: Final = ("sha1", "sha256", "sha384", "sha512", "sm3_256")
+_RULES: Final = ("own", "padded-sha1", "padded-sha1-wide-violations")
+_HEX: Final = re.compile(r"([0-9a-f]{2})+")
 
 
-class RegisterState(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterState:
     """A register of one bank at the checkpoint: PCR index, bank, rule of its replay, hex value."""
 
-    pcr: Index
-    bank: Bank
-    rule: Rule
-    value: Hex
+    pcr: int
+    bank: str
+    rule: str
+    value: str
 
 
-class RecordMark(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordMark:
     """What identifies a record without keeping it.
 
     Attributes:
@@ -45,9 +43,9 @@ class RecordMark(msgspec.Struct, frozen=True, kw_only=True):
         head: Its first bytes (64 at most), hex, by which it is searched for.
     """
 
-    size_bytes: Count
-    sha256: Hex
-    head: Hex
+    size_bytes: int
+    sha256: str
+    head: str
 
     @classmethod
     def of(cls, record: bytes) -> RecordMark:
@@ -55,7 +53,7 @@ class RecordMark(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             size_bytes=len(record),
             sha256=hashlib.sha256(record).hexdigest(),
-            head=record[:_PROBE_BYTES].hex(),
+            head=record[:_HEAD_BYTES].hex(),
         )
 
     def is_at(self, source: Source, offset: int) -> bool:
@@ -66,7 +64,8 @@ class RecordMark(msgspec.Struct, frozen=True, kw_only=True):
         return len(record) == self.size_bytes and RecordMark.of(record) == self
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
     """The verified state at a point of a list.
 
     Attributes:
@@ -86,13 +85,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         policy_digest: Digest of the policy that the covered entries were judged by, as given.
     """
 
-    list_format: Annotated[str, msgspec.Meta(pattern="^(binary|ascii)$")]
-    byte_order: Annotated[str, msgspec.Meta(pattern="^(little|big)$")]
-    header_bank: Bank
-    base_offset: Offset
-    offset: Count
-    count: Count
-    line: Count
+    list_format: str
+    byte_order: str
+    header_bank: str
+    base_offset: int
+    offset: int
+    count: int
+    line: int
     first_record: RecordMark
     last_record: RecordMark
     registers: tuple[RegisterState, ...]
@@ -102,6 +101,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Return the checkpoint as a JSON document."""
+        import msgspec
+
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
     @classmethod
@@ -115,6 +116,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             FormatError: The document is not a checkpoint, or of another version.
         """
+        import msgspec
+
         try:
             checkpoint = msgspec.json.decode(document, type=cls)
         except msgspec.DecodeError as error:
@@ -129,15 +132,38 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return checkpoint
 
     def _validate(self, source: str | None) -> None:
-        if self.base_offset > self.offset:
-            raise FormatError("its base is beyond its offset", source=source, field="base_offset")
-        if not self.registers:
-            raise FormatError("it holds no PCR", source=source, field="registers")
-        for register in self.registers:
-            if len(register.value) != 2 * BANK_SIZES_BYTES[register.bank]:
-                reason = f"the value of PCR {register.pcr} is not one of the {register.bank} bank"
-                raise FormatError(reason, source=source, field="registers")
+        marks = (self.first_record, self.last_record)
+        faults = {
+            "list_format": self.list_format not in ("binary", "ascii"),
+            "byte_order": self.byte_order not in ("little", "big"),
+            "header_bank": self.header_bank not in _BANKS,
+            "base_offset": not 0 <= self.base_offset <= self.offset,
+            "count": self.count < 1,
+            "line": self.line < 1,
+            "records": any(
+                mark.size_bytes < 1
+                or not (_HEX.fullmatch(mark.sha256) and _HEX.fullmatch(mark.head))
+                for mark in marks
+            ),
+            "registers": not self.registers or not all(map(_is_register, self.registers)),
+        }
+        for field, faulty in faults.items():
+            if faulty:
+                hint = "Verify the list from its start to get a new checkpoint."
+                raise FormatError(
+                    "it holds what no checkpoint does", source=source, field=field, hint=hint
+                )
 
     def state(self, pcr: int, bank: str) -> RegisterState | None:
         """Return a register's state, if the checkpoint holds it."""
         return next((r for r in self.registers if r.pcr == pcr and r.bank == bank), None)
+
+
+def _is_register(register: RegisterState) -> bool:
+    return (
+        0 <= register.pcr <= 63
+        and register.bank in _BANKS
+        and register.rule in _RULES
+        and len(register.value) == 2 * BANK_SIZES_BYTES[register.bank]
+        and _HEX.fullmatch(register.value) is not None
+    )

@@ -98,8 +98,11 @@ def explain(
         *_other_order(source, tried, failed),
         *_searched(source, tried, failed),
     ]
+    if tried.first.fault is not None and tried.first.fault.truncated:
+        text = "The list ends inside an entry: the value may be that of entries missing here."
+        found.append(Explanation(id="cut-list", bank=failed[0].bank, reaches=None, detail=text))
     if boot_aggregate.outcome is Outcome.FAILED:
-        text = "the list's boot_aggregate is not that of the PCRs given: it is from another boot"
+        text = "The list's boot_aggregate is not that of the PCRs given: it is from another boot."
         found.append(Explanation(id="other-boot", bank=failed[0].bank, reaches=None, detail=text))
     return tuple(sorted(found, key=lambda e: e.reaches is not True))
 

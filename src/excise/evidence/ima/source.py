@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,6 +99,8 @@ def _copied(stream: BinaryIO, name: str) -> Iterator[Source]:
             yield Source(native=whole, name=name, size_bytes=len(whole))
             return
         head += piece
+    import tempfile  # only long streams need it
+
     with tempfile.NamedTemporaryFile(prefix="excise-ima-") as file:
         file.write(head)
         size_bytes = len(head)

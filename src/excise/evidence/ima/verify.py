@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-import msgspec
+from dataclasses import dataclass, replace
 
 from excise.errors import FormatError, UsageError
 from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
@@ -196,7 +194,7 @@ def _successor(
     results = [result for result in tried.results if result.pcr == targets.pcr]
     hits = [result.hit for result in results if result.hit]
     if len(hits) < len(results):
-        return msgspec.structs.replace(old, policy_digest=policy_digest) if old else None
+        return replace(old, policy_digest=policy_digest) if old else None
     hit = min(hits, key=lambda hit: hit.place.index)
     record = source.read(hit.place.offset, hit.end - hit.place.offset)
     layout = tried.first.layout
