@@ -208,6 +208,14 @@ def test_a_given_resolution_widens_the_interval():
     assert Note.RESOLUTION_LIMITS in wide.notes
 
 
+def test_ratios_that_depend_on_each_other_are_flagged():
+    rng = np.random.default_rng(14)
+    slow = lfilter([1.0], [1.0, -0.9], rng.normal(size=100)) * 0.02
+    assert Note.DEPENDENT_PAIRS in compare_paired(np.ones(100), np.exp(slow)).notes
+    quiet = [compare_paired(*noisy(rng, 60)).notes for _ in range(100)]
+    assert sum(Note.DEPENDENT_PAIRS in notes for notes in quiet) <= 2
+
+
 def test_disagreement_of_the_two_tests_is_flagged():
     # 14 small gains against 26 larger losses: the signs are not decisive, the ranks are
     logs = np.concatenate((-np.linspace(0.001, 0.002, 14), np.linspace(0.01, 0.02, 26)))

@@ -23,7 +23,7 @@ from excise.stats._arrays import (
     check_at_least,
     check_confidence,
 )
-from excise.stats.autocorrelation import effective_sample_size
+from excise.stats.autocorrelation import effective_sample_size, ljung_box
 from excise.stats.interval import (
     Interval,
     pairs_for_interval,
@@ -54,7 +54,7 @@ class Note(StrEnum):
     TESTS_DISAGREE = "the Wilcoxon test disagrees with the sign test"
     MOSTLY_TIED = "half the pairs or more are exactly equal"
     RESOLUTION_LIMITS = "the interval is mostly the resolution of the values, not their noise"
-    DEPENDENT_PAIRS = "the ratios of successive blocks are not independent"
+    DEPENDENT_PAIRS = "the ratios of successive blocks depend on each other"
     BLOCKS_LEFT_OUT = "some blocks hold only one arm and were left out"
     AA_FAILED = "the A/A arm differs from the baseline"
     AA_NOT_COVERED = "the A/A arm has too few pairs to tell"
@@ -259,7 +259,7 @@ def compare_paired(
             bare=bare,
             tied=tied,
             resolution_ratio=resolution_ratio,
-            effective_n=effective,
+            dependent=_depends(logs, effective_n=effective),
             disagree=(sign_p <= 1 - each) != (wilcoxon_p <= 1 - each),
             aa=aa,
         ),
@@ -429,13 +429,19 @@ def _runs_needed(
     return max(1, minimum - n, math.ceil(total) - n)
 
 
+def _depends(logs: FloatArray, *, effective_n: float) -> bool:
+    """Tell whether the ratios depend on each other: half their worth is lost, and not by chance."""
+    test = ljung_box(logs) if logs.size >= 20 else None
+    return test is not None and test.p_value < 0.01 and effective_n < logs.size / 2
+
+
 def _notes(
     pairs: Pairs,
     *,
     bare: Interval | None,
     tied: int,
     resolution_ratio: float,
-    effective_n: float,
+    dependent: bool,
     disagree: bool,
     aa: AACheck | None,
 ) -> tuple[Note, ...]:
@@ -446,7 +452,7 @@ def _notes(
         Note.TESTS_DISAGREE: disagree and bare is not None,
         Note.MOSTLY_TIED: 2 * tied >= n,
         Note.RESOLUTION_LIMITS: bare is not None and resolution_ratio > bare.half_width,
-        Note.DEPENDENT_PAIRS: n >= 20 and effective_n < n / 2,
+        Note.DEPENDENT_PAIRS: dependent,
         Note.BLOCKS_LEFT_OUT: pairs.baseline_only + pairs.other_only > 0,
         Note.AA_FAILED: aa is not None and aa.outcome is AAOutcome.FAILED,
         Note.AA_NOT_COVERED: aa is not None and aa.outcome is AAOutcome.NOT_COVERED,
