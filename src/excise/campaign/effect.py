@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 from excise.campaign.spec import Configuration, TookEffect
 from excise.capture.journal import Effect
@@ -14,7 +14,8 @@ from excise.collect.probe import ask_probe
 from excise.errors import ExciseError
 
 Execute = Callable[[Exec], ExecResult]
-_TIMEOUT_NS = 60_000_000_000
+SECCOMP_MODE_FILTER: Final = 2  # linux/seccomp.h
+_TIMEOUT_NS: Final = 60_000_000_000
 
 
 def check_effects(
@@ -50,7 +51,32 @@ def _probe_effect(configuration: Configuration, work_directory: str) -> Effect:
         return _effect(configuration.name, "probe", expected, str(error), passed=False)
     mechanism = answer.get("mechanism", {})
     got = ", ".join(f"{name}={value}" for name, value in mechanism.items())
-    return _effect(configuration.name, "probe", expected, got, passed=bool(mechanism))
+    passed = all(_is_proven(words, mechanism) for words in _mechanisms(configuration.probe))
+    return _effect(configuration.name, "probe", expected, got, passed=passed)
+
+
+def _mechanisms(words: list[str]) -> list[list[str]]:
+    """Split the probe's options: each with the words that belong to it."""
+    found: list[list[str]] = []
+    for word in words:
+        if word.startswith("--") or not found:
+            found.append([word])
+        else:
+            found[-1].append(word)
+    return found
+
+
+def _is_proven(option: list[str], mechanism: dict[str, Any]) -> bool:
+    """Tell whether the probe saw its own option hold; an option we cannot judge does not."""
+    match option:
+        case ["--landlock"]:
+            return mechanism.get("landlock_denies_outside") is True
+        case ["--seccomp", count]:
+            rules = mechanism.get("seccomp_rules")
+            return str(rules) == count and mechanism.get("seccomp_mode") == SECCOMP_MODE_FILTER
+        case ["--no-new-privs"]:
+            return mechanism.get("no_new_privs") is True
+    return False
 
 
 def _look(

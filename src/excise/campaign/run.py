@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -26,7 +27,9 @@ from excise.collect.probe import ask_probe, probe_info, probe_path
 from excise.errors import CaptureError, EffectError, HostError
 from excise.units import parse_duration
 
-PADDING = "EXCISE_PADDING"
+PADDING: Final = "EXCISE_PADDING"
+STEP_TIMEOUT_NS: Final = 600_000_000_000
+_RUN_LINE: Final = b'\n{"kind":"run",'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +68,21 @@ class Finished:
 
 
 def run_campaign(
-    campaign: Campaign, path: Path, *, on_progress: Callable[[Progress], None] | None = None
+    campaign: Campaign,
+    path: Path,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_interrupt: Callable[[], None] | None = None,
 ) -> Finished:
     """Run a campaign into a new capture, or go on with the one at `path`.
+
+    A KeyboardInterrupt lets the run in progress finish; a second one ends it.
 
     Args:
         campaign: What to run.
         path: Capture folder; when it exists it must hold the same campaign, and is resumed.
         on_progress: Called after every run.
+        on_interrupt: Called when an interrupt is about to wait for the run in progress.
 
     Raises:
         CaptureError: If `path` holds another campaign, is sealed, or cannot be written.
@@ -81,7 +91,7 @@ def run_campaign(
     """
     _require_programs(campaign)
     with _opened(campaign, path) as (capture, done):
-        return _Session(campaign, capture, done, on_progress).execute()
+        return _Session(campaign, capture, done, on_progress, on_interrupt).execute()
 
 
 def _require_programs(campaign: Campaign) -> None:
@@ -126,13 +136,11 @@ def completed_runs(path: Path) -> int:
     """
     count, last = 0, -1
     for _, chunk in journal_chunks(path):
-        starts = chunk.count(b'{"kind":"run",') - (0 if chunk.endswith(b"\n") else 1)
-        if starts <= 0:
-            continue
-        count += starts
-        whole = chunk[: chunk.rfind(b"\n")]
-        line = whole[whole.rfind(b'{"kind":"run",') :].partition(b"\n")[0]
-        last = msgspec.json.decode(line, type=Run).sequence
+        whole = b"\n" + chunk[: chunk.rfind(b"\n") + 1]
+        if starts := whole.count(_RUN_LINE):
+            count += starts
+            line = whole[whole.rfind(_RUN_LINE) + 1 :].partition(b"\n")[0]
+            last = msgspec.json.decode(line, type=Run).sequence
     if last + 1 != count:
         raise CaptureError(
             f"its journal holds {count} runs but the last one has number {last}",
@@ -179,50 +187,71 @@ class _Session:
         capture: Capture,
         done: int,
         on_progress: Callable[[Progress], None] | None,
+        on_interrupt: Callable[[], None] | None,
     ) -> None:
         self.campaign = campaign
         self.capture = capture
         self.done = done
         self.failed = 0
         self.on_progress = on_progress
+        self.on_interrupt = on_interrupt
         self.operations: dict[str, int] = {}
         self.work_directory = ""
+        # What has been set up, or is about to be, and not yet torn down.
+        self.standing: Configuration | None = None
 
     def execute(self) -> Finished:
         """Check effects, calibrate, run what is left, and say how it ended."""
         if self.done >= self.campaign.runs:
+            self._mark_finished_once()
             return self._finished(interrupted=False)
         self._mark("resumed" if self.done else "started")
-        with self._work_directory() as folder, self._launcher() as launcher:
+        with self._work_directory() as folder:
             self.work_directory = folder
+            try:
+                with self._launcher() as launcher:
+                    interrupted = self._measured_to_the_end(launcher)
+            finally:
+                self._tear_down()
+        self._mark("interrupted" if interrupted else "finished")
+        return self._finished(interrupted=interrupted)
+
+    def _measured_to_the_end(self, launcher: Launcher) -> bool:
+        """Do all the work; tell whether it was interrupted."""
+        try:
             self._require_effects(launcher)
             self._calibrate()
-            try:
-                for run in launcher.run(self._launches()):
-                    self._count(run)
-            except KeyboardInterrupt:
-                return self._interrupted(launcher)
-        self._mark("finished")
-        return self._finished(interrupted=False)
+            for run in launcher.run(self._launches()):
+                self._count(run)
+            self.standing = None
+        except KeyboardInterrupt:
+            if self.on_interrupt is not None:
+                self.on_interrupt()
+            self._stop(launcher)
+            return True
+        return False
 
-    def _interrupted(self, launcher: Launcher) -> Finished:
-        last = None
-        for run in launcher.stop():
+    def _stop(self, launcher: Launcher) -> None:
+        try:
+            last = launcher.stop()
+        except KeyboardInterrupt:
+            last = launcher.stop()
+        for run in last:
             self._count(run)
-            last = run
         # An interrupt may have struck between a line's writing and its counting.
         self.done = completed_runs(self.capture.path)
-        if last is not None:
-            self._tear_down(last.configuration)
-        self._mark("interrupted")
-        return self._finished(interrupted=True)
 
-    def _tear_down(self, arm: str) -> None:
-        configuration = self.campaign.configuration_of(arm)
-        if configuration.teardown:
+    def _tear_down(self) -> None:
+        """Take down what an interrupt or an error left standing."""
+        configuration, self.standing = self.standing, None
+        if configuration is not None and configuration.teardown:
             with self._launcher() as launcher:
-                for step in self._steps(configuration, configuration.teardown):
-                    launcher.execute(step)
+                launcher.require(list(self._steps(configuration, configuration.teardown)))
+
+    def _mark_finished_once(self) -> None:
+        """Declare a campaign finished whose last session was killed after the last run."""
+        if _last_session_state(self.capture.path) != "finished":
+            self._mark("finished")
 
     def _count(self, run: Run) -> None:
         self.done += 1
@@ -241,18 +270,14 @@ class _Session:
             interrupted=interrupted,
         )
 
-    def _mark(self, state: str) -> None:
+    def _mark(self, state: Literal["started", "resumed", "interrupted", "finished"]) -> None:
         self.capture.append(
-            msgspec.convert(
-                {
-                    "kind": "session",
-                    "state": state,
-                    "at": now(),
-                    "runs_done": self.done,
-                    "excise_version": __version__,
-                    "boot_id": boot_id(),
-                },
-                type=Session,
+            Session(
+                state=state,
+                at=now(),
+                runs_done=self.done,
+                excise_version=__version__,
+                boot_id=boot_id(),
             )
         )
 
@@ -276,16 +301,16 @@ class _Session:
     def _require_effects(self, launcher: Launcher) -> None:
         effects: list[Effect] = []
         for configuration in self.campaign.configurations:
-            for step in self._steps(configuration, configuration.setup):
-                launcher.execute(step)
+            self.standing = configuration
+            launcher.require(list(self._steps(configuration, configuration.setup)))
             effects += check_effects(
                 configuration,
                 execute=launcher.execute,
                 prefix=self._prefix(configuration),
                 work_directory=self.work_directory,
             )
-            for step in self._steps(configuration, configuration.teardown):
-                launcher.execute(step)
+            launcher.require(list(self._steps(configuration, configuration.teardown)))
+            self.standing = None
         self.capture.extend(list(effects))
         if failed := [effect for effect in effects if effect.outcome == "FAILED"]:
             lines = [
@@ -317,6 +342,7 @@ class _Session:
     def _launch(self, head: RunHead) -> Launch:
         task = self.campaign.task(head.task)
         configuration = self.campaign.configuration_of(head.configuration)
+        self.standing = configuration
         environment = dict(configuration.environment)
         if self.campaign.randomise_environment:
             environment[PADDING] = environment_padding(head.sequence, seed=self.campaign.seed)
@@ -363,17 +389,30 @@ class _Session:
                 argv=words,
                 environment=configuration.environment,
                 unset=configuration.unset,
-                timeout_ns=600_000_000_000,
+                timeout_ns=STEP_TIMEOUT_NS,
             )
+
+
+def _last_session_state(path: Path) -> str | None:
+    state = None
+    for session in _records(path, Session):
+        state = session.state
+    return state
 
 
 def _calibrations(path: Path) -> dict[str, int]:
     """Return the operations per batch that earlier sessions of this capture found."""
-    found = {}
+    return {record.task: record.operations for record in _records(path, Calibration)}
+
+
+_Rare = TypeVar("_Rare", Calibration, Session)
+
+
+def _records(path: Path, kind: type[_Rare]) -> Iterator[_Rare]:
+    """Yield the journal's records of a rare kind, without looking into the runs."""
+    start = b'{"kind":"' + kind.__name__.lower().encode() + b'"'
     for _, chunk in journal_chunks(path):
-        if b'{"kind":"calibration"' in chunk:
-            for line in chunk.splitlines():
-                if line.startswith(b'{"kind":"calibration"') and line.endswith(b"}"):
-                    record = msgspec.json.decode(line, type=Calibration)
-                    found[record.task] = record.operations
-    return found
+        if start in chunk:
+            for line in chunk.splitlines(keepends=True):
+                if line.startswith(start) and line.endswith(b"}\n"):
+                    yield msgspec.json.decode(line, type=kind)

@@ -119,7 +119,9 @@ def run(
 
         require_tpm(attest)
     with _progress(campaign.runs, shown=progress and sys.stderr.isatty()) as on_progress:
-        finished = run_campaign(campaign, path, on_progress=on_progress)
+        finished = run_campaign(
+            campaign, path, on_progress=on_progress, on_interrupt=_tell_of_the_wait
+        )
     _conclude(finished, seal=seal, attest=attest, as_json=as_json)
 
 
@@ -161,6 +163,10 @@ def _progress(total: int, *, shown: bool) -> Any:
     from excise.cli.progress import run_progress
 
     return run_progress(total, shown=shown)
+
+
+def _tell_of_the_wait() -> None:
+    typer.echo("Stopping after the run in progress; interrupt again to end it at once", err=True)
 
 
 def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bool) -> None:

@@ -8,6 +8,7 @@ overhead). Requests are sent ahead, within a bound, so that the launcher never w
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import signal
 import subprocess
 from collections import deque
@@ -21,8 +22,6 @@ from excise.capture.journal import Run, RunHead
 from excise.collect.probe import probe_path
 from excise.errors import ExciseError, HostError
 
-# Bytes of requests sent but not answered: below a pipe's capacity, so that neither side blocks.
-AHEAD_BYTES: Final = 32_768
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -42,6 +41,7 @@ class ExecResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ok: bool
     exit_code: int | None = None
+    timed_out: bool = False
     stdout: str = ""
     stderr: str = ""
     error: str | None = None
@@ -84,28 +84,51 @@ class Launcher:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=(journal_fd,),
+            start_new_session=True,  # a terminal's Ctrl-C is for us alone
         )
+        assert self._process.stdin is not None
+        # Requests sent but not answered fill half a pipe at most, so that neither side blocks.
+        self._ahead_bytes = fcntl.fcntl(self._process.stdin, fcntl.F_GETPIPE_SZ) // 2
         self._send({"op": "environment", "env": dict(environment)})
 
     def run(self, launches: Iterable[Launch]) -> Iterator[Run]:
         """Start and measure each launch in order; yield each run when its line is on disk.
 
+        Nothing is sent ahead over an unmeasured command: a run whose set-up failed must not start.
+
         Raises:
             HostError: If a set-up or tear-down command fails, or the launcher ends.
         """
-        waiting: deque[tuple[int, Exec | None]] = deque()
-        ahead = 0
+        waiting: deque[int] = deque()
         for launch in launches:
-            for request, step in _requests(launch):
-                line = _encode(request) + b"\n"
-                while waiting and ahead + len(line) > AHEAD_BYTES:
-                    ahead -= waiting[0][0]
-                    yield from self._answer(waiting.popleft()[1])
-                self._write(line)
-                waiting.append((len(line), step))
-                ahead += len(line)
-        while waiting:
-            yield from self._answer(waiting.popleft()[1])
+            if launch.before:
+                yield from self._answers(waiting)
+                self.require(launch.before)
+            line = _encode(_run_request(launch)) + b"\n"
+            yield from self._answers(waiting, leave_bytes=self._ahead_bytes - len(line))
+            self._write(line)
+            waiting.append(len(line))
+            if launch.after:
+                yield from self._answers(waiting)
+                self.require(launch.after)
+        yield from self._answers(waiting)
+
+    def _answers(self, waiting: deque[int], *, leave_bytes: int = 0) -> Iterator[Run]:
+        """Yield runs that end, until requests of so many bytes are left waiting, or none."""
+        while waiting and sum(waiting) > leave_bytes:
+            waiting.popleft()
+            yield msgspec.json.decode(self._line(), type=Run)
+
+    def require(self, steps: Sequence[Exec]) -> None:
+        """Run unmeasured commands one after the other.
+
+        Raises:
+            HostError: If one fails; those after it were not run.
+        """
+        for step in steps:
+            result = self.execute(step)
+            if not result.ok:
+                raise failed_step(step, result)
 
     def execute(self, step: Exec) -> ExecResult:
         """Run one unmeasured command and return how it ended."""
@@ -113,24 +136,28 @@ class Launcher:
         return msgspec.json.decode(self._line(), type=ExecResult)
 
     def stop(self) -> list[Run]:
-        """Let the run in progress finish, drop what is queued, and return the runs not yet seen."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+        """Let the run in progress finish, drop what is queued, and return the runs not yet seen.
+
+        Called a second time, it ends the run in progress too.
+        """
+        self._ask_to_end()
         assert self._process.stdout is not None
         lines = [line for line in self._process.stdout if line.startswith(b'{"kind":"run"')]
         self._process.wait()
         return [msgspec.json.decode(line, type=Run) for line in lines if line.endswith(b"}\n")]
 
     def close(self) -> None:
-        """End the launcher: at once if something is still running, else by closing its input."""
+        """End the launcher by closing its input; asked twice, it ends what is still running."""
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for end in (self._ask_to_end, self._process.kill):
+            try:
+                self._process.wait(timeout=5)
+                break
+            except subprocess.TimeoutExpired:
+                end()
+        self._process.wait()
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
@@ -144,25 +171,13 @@ class Launcher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+        if kind is not None:
+            self._ask_to_end()
         self.close()
 
-    def _answer(self, step: Exec | None) -> Iterator[Run]:
-        line = self._line()
-        if step is None:
-            yield msgspec.json.decode(line, type=Run)
-            return
-        result = msgspec.json.decode(line, type=ExecResult)
-        if not result.ok:
-            reason = result.error or f"exit code {result.exit_code}"
-            raise HostError(
-                f"a set-up or tear-down command failed: {reason}. {result.stderr.strip()}".rstrip(
-                    ". "
-                ),
-                source=" ".join(step.argv),
-                hint="The runs before it are kept; run again to resume",
-            )
+    def _ask_to_end(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
 
     def _send(self, request: dict[str, Any]) -> None:
         self._write(_encode(request) + b"\n")
@@ -199,37 +214,40 @@ class Launcher:
         )
 
 
-def _requests(launch: Launch) -> Iterator[tuple[dict[str, Any], Exec | None]]:
-    for step in launch.before:
-        yield _exec_request(step), step
-    stdout = launch.stdout if launch.stdout in ("discard", "probe") else {"file": launch.stdout}
-    yield (
-        {
-            "op": "run",
-            "head": _encode(launch.head).decode()[:-1],
-            "argv": launch.argv,
-            "env": launch.environment,
-            "unset": launch.unset,
-            "cwd": launch.directory,
-            "timeout_ns": launch.timeout_ns,
-            "expect": launch.expect,
-            "stdout": stdout,
-            "counters": launch.counters,
-        },
-        None,
+def failed_step(step: Exec, result: ExecResult) -> HostError:
+    """Return the error of a set-up or tear-down command that failed."""
+    reason = result.error or f"exit code {result.exit_code}"
+    if result.timed_out:
+        reason = "it took too long"
+    said = result.stderr.strip()
+    return HostError(
+        f"a set-up or tear-down command failed: {reason}" + (f": {said}" if said else ""),
+        source=" ".join(step.argv),
+        hint="Complete runs are kept; run again to resume",
     )
-    for step in launch.after:
-        yield _exec_request(step), step
+
+
+def _run_request(launch: Launch) -> dict[str, Any]:
+    stdout = launch.stdout if launch.stdout in ("discard", "probe") else {"file": launch.stdout}
+    return {
+        "op": "run",
+        "head": _encode(launch.head).decode()[:-1],
+        **_command(launch),
+        "stdout": stdout,
+        "counters": launch.counters,
+    }
 
 
 def _exec_request(step: Exec) -> dict[str, Any]:
+    return {"op": "exec", "id": 0, **_command(step)}
+
+
+def _command(command: Launch | Exec) -> dict[str, Any]:
     return {
-        "op": "exec",
-        "id": 0,
-        "argv": step.argv,
-        "env": step.environment,
-        "unset": step.unset,
-        "cwd": step.directory,
-        "timeout_ns": step.timeout_ns,
-        "expect": step.expect,
+        "argv": command.argv,
+        "env": command.environment,
+        "unset": command.unset,
+        "cwd": command.directory,
+        "timeout_ns": command.timeout_ns,
+        "expect": command.expect,
     }
