@@ -7,6 +7,8 @@ import io
 import math
 from typing import TYPE_CHECKING
 
+from excise.report.model import NOTHING
+
 if TYPE_CHECKING:
     from excise.report.model import Cell, Column, Report, Table
 
@@ -36,8 +38,8 @@ def render_csv_table(table: Table) -> str:
     """Return the table as RFC 4180 CSV with CRLF line ends.
 
     The header has the machine names, with the unit in brackets unless the name ends in it. A cell
-    with a value gives the value, unrounded; one with text alone gives the text. NaN is empty.
-    Nothing is rewritten for spreadsheets: a task called `=1+1` stays `=1+1`, quoted.
+    with a value gives the value, unrounded; one with text alone gives the text. NaN and a dash
+    are empty. Nothing is rewritten for spreadsheets: a task called `=1+1` stays `=1+1`, quoted.
 
     Source: RFC 4180, section 2.
     """
@@ -60,7 +62,7 @@ def header_of(column: Column) -> str:
 def _field(cell: Cell) -> str:
     value = cell.value
     if value is None:
-        return cell.text
+        return "" if cell.text == NOTHING else cell.text
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

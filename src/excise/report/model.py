@@ -12,6 +12,9 @@ from excise.errors import UsageError
 
 _FILE_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
+NOTHING = "–"
+"""Text of a cell that has neither value nor words."""
+
 MAX_POINTS = 5000
 """Rows of a chart; more make a page slow and a picture no clearer."""
 

@@ -11,7 +11,7 @@ from excise.capture.journal import Effect, Loss
 from excise.cost.attribution import Attribution, Part
 from excise.cost.comparison import Comparison, Comparisons
 from excise.cost.summary import TaskSummary
-from excise.report.model import Cell, Column, Emphasis, Table, file_safe
+from excise.report.model import NOTHING, Cell, Column, Emphasis, Table, file_safe
 from excise.stats import AAOutcome, Verdict
 from excise.units import format_bytes, format_count, format_ns, format_ratio
 
@@ -23,13 +23,13 @@ _EMPHASIS: Final[dict[Verdict, Emphasis]] = {
     Verdict.NOT_COMPARABLE: "warn",
 }
 _NS_PER: Final = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-DASH: Final = Cell(text="–")
+DASH: Final = Cell(text=NOTHING)
 
 
 def shown(value: float | None, unit: str) -> str:
     """Return a value with its unit, rounded for reading; a dash for None."""
     if value is None or math.isnan(value):
-        return "–"
+        return NOTHING
     if unit in _NS_PER:
         return format_ns(value * _NS_PER[unit])
     if unit == "B":
@@ -47,7 +47,7 @@ def value_cell(value: float | None, unit: str) -> Cell:
 def interval_text(low: float | None, high: float | None) -> str:
     """Return an interval of a ratio as changes in per cent, or a dash."""
     if low is None or high is None:
-        return "–"
+        return NOTHING
     ends = format_ratio(low), format_ratio(high)
     if all(end.endswith(" %") for end in ends):
         return f"[{ends[0][:-2]}, {ends[1]}]"
