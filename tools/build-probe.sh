@@ -8,8 +8,8 @@
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
-cargo=${CARGO:-}
-rustc=${RUSTC:-}
+cargo=${CARGO:-cargo}
+rustc=${RUSTC:-rustc}
 target=
 output=
 
@@ -22,18 +22,9 @@ while [ $# -gt 0 ]; do
     esac
 done
 
-if [ -z "$cargo" ]; then
-    for name in cargo cargo-web; do
-        if command -v "$name" >/dev/null 2>&1; then cargo=$name; break; fi
-    done
-fi
-if [ -z "$cargo" ]; then
-    echo "build-probe: no cargo found. On Debian: apt-get install cargo-web rustc-web" >&2
+if ! command -v "$cargo" >/dev/null 2>&1; then
+    echo "build-probe: no $cargo found. On Debian: apt-get install cargo-web rustc-web" >&2
     exit 4
-fi
-if [ -z "$rustc" ]; then
-    rustc=rustc
-    case $cargo in *cargo-web) command -v rustc >/dev/null 2>&1 || rustc=rustc-web ;; esac
 fi
 export RUSTC="$rustc"
 

@@ -112,7 +112,9 @@ impl Watch {
     fn act_on_signals(&mut self) -> Result<(), Halt> {
         while let Some(asked) = self.signals.next()? {
             match asked {
-                Asked::CheckParent if process::parent() == self.parent_id => {}
+                // The thread that started us may end before its process does.
+                Asked::CheckParent
+                    if self.parent.is_some() && process::parent() == self.parent_id => {}
                 Asked::CheckParent => return Err(Halt::ParentGone),
                 Asked::Stop if self.stopping => return Err(Halt::StoppedTwice),
                 Asked::Stop => self.stopping = true,

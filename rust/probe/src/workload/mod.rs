@@ -88,11 +88,21 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// Make it; a folder that a killed run has left under the same process id is left alone.
     fn new(directory: &Path) -> Result<Self, ProbeError> {
-        let path = directory.join(format!("excise-probe-{}", crate::sys::process::id()));
-        std::fs::create_dir(&path)
-            .map_err(|error| ProbeError::step(&format!("mkdir {}", path.display()), &error))?;
-        Ok(Self { path })
+        let own = crate::sys::process::id();
+        let mut name = format!("excise-probe-{own}");
+        for attempt in 1..=1_000 {
+            let path = directory.join(&name);
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    name = format!("excise-probe-{own}-{attempt}");
+                }
+                Err(error) => return Err(failed("mkdir", &path.to_string_lossy(), &error)),
+            }
+        }
+        Err(ProbeError::Failed("mkdir: no name is free".to_owned()))
     }
 
     /// Make it the current directory.
