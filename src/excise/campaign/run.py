@@ -368,8 +368,13 @@ class _Session:
         return str((self.capture.path / RAW / f"{head.sequence}.stdout").resolve())
 
     def _prefix(self, configuration: Configuration) -> list[str]:
+        """Return the words that put a command under a configuration.
+
+        Where any configuration needs the probe, every one goes through it: else the cost of the
+        probe's own start would be part of the difference.
+        """
         words = list(configuration.prefix)
-        if configuration.probe:
+        if any(each.probe for each in self.campaign.configurations):
             words += [probe_path(), "exec", *configuration.probe]
             if "--landlock" in configuration.probe:
                 words += ["--directory", self.work_directory]
