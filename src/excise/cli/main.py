@@ -22,6 +22,7 @@ from excise.cli import (
     doctor,
     gate,
     import_,
+    lab,
     report,
     run,
     show,
@@ -48,6 +49,7 @@ app.command("attribute")(show.attribute)
 app.command("report")(report.report)
 app.command("gate")(gate.gate)
 app.add_typer(verify.app, name="verify")
+app.add_typer(lab.app, name="lab")
 
 
 def _print_version(asked: bool) -> None:

@@ -15,7 +15,7 @@ from excise.lab.count import Difference, TaskCount, counts, differences, noise_f
 from excise.lab.jobs import GuestFailure, GuestJob, Progress
 from excise.lab.machine import Machine
 from excise.lab.run import GuestResult
-from excise.lab.workloads import BATCHES, syscalls
+from excise.lab.workloads import syscalls
 
 TWIN_WORD: Final = "excise.twin=1"
 _TWIN_FILE: Final = {"lab/twin": b"an extra file that nothing reads\n" * 128}
@@ -50,7 +50,11 @@ class Comparison:
 
 
 def preset_jobs(
-    machine: Machine, *, presets: Sequence[str], only: tuple[str, ...] = (), batches: int = BATCHES
+    machine: Machine,
+    *,
+    presets: Sequence[str],
+    only: tuple[str, ...] = (),
+    batches: int | None = None,
 ) -> list[GuestJob]:
     """Return the guests that compare presets on one kernel; the first preset is the baseline.
 
@@ -74,7 +78,7 @@ def kernel_jobs(
     *,
     preset: str = "none",
     only: tuple[str, ...] = (),
-    batches: int = BATCHES,
+    batches: int | None = None,
 ) -> list[GuestJob]:
     """Return the guests that compare kernels under one preset; the first kernel is the baseline.
 

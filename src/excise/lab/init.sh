@@ -5,11 +5,17 @@
 export PATH=/bin
 O=/run/out
 
+# Sets a variable to the guest's clock in nanoseconds.
+now() {
+    while read -r a b c d; do
+        [ "$a$b" = nowat ] && { eval "$1=$c"; break; }
+    done </proc/timer_list
+}
+
 stage() {
     echo "EXCISE stage $1"
-    while read -r a b c d; do
-        [ "$a$b" = nowat ] && { echo "$1 $c" >>$O/marks; break; }
-    done </proc/timer_list
+    now at
+    echo "$1 $at" >>$O/marks
 }
 
 fact() {

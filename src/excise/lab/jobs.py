@@ -20,12 +20,14 @@ class GuestJob:
 
     Attributes:
         configuration: Name of its results.
+        qualifying_data: Asks for a TPM quote that signs this; None for no quote.
     """
 
     configuration: str
     machine: Machine
     preset: Preset
     plan: Plan
+    qualifying_data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ def run_all(
                 preset=job.preset,
                 plan=job.plan,
                 configuration=job.configuration,
+                qualifying_data=job.qualifying_data,
                 on_stage=lambda stage: report(job, stage),
                 stop=stop,
             )

@@ -98,6 +98,7 @@ def qemu_command(
     folder: Path,
     tpm_socket: Path,
     accelerator: Literal["tcg", "kvm"],
+    serial: str | None = None,
 ) -> list[str]:
     """Return the QEMU command line of a guest that works in `folder`.
 
@@ -115,7 +116,7 @@ def qemu_command(
     else:
         command += ["-accel", "tcg,thread=multi", "-cpu", "max"]
     command += ["-kernel", str(image), "-initrd", str(initramfs), "-append", cmdline]
-    command += ["-serial", f"file:{folder / 'console.log'}"]
+    command += ["-serial", serial or f"file:{folder / 'console.log'}"]
     # Not a disk: the firmware would read it, and it answers in the host's time. A serial port with
     # `ioeventfd=off` is answered within the instruction that writes to it.
     command += ["-device", "virtio-serial-pci,ioeventfd=off"]

@@ -87,6 +87,11 @@ def _numbers(name: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", name)]
 
 
+def cached() -> list[str]:
+    """Return the names of the packages in the cache, sorted."""
+    return sorted(pin.stem for pin in (cache_root() / "packages").glob("*.pin"))
+
+
 def refresh() -> None:
     """Forget which versions were used, and fetch the archive's lists again."""
     for pin in (cache_root() / "packages").glob("*.pin"):

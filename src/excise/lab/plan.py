@@ -15,8 +15,11 @@ step() {
     n=$1
     shift
     echo 2000 >/proc/sys/kernel/ns_last_pid
+    now before
     "$@" >$O/steps/$n.out 2>$O/steps/$n.err
     echo $? >$O/steps/$n.rc
+    now after
+    echo $((after - before)) >$O/steps/$n.ns
 }
 """
 
@@ -46,11 +49,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         steps: What to run.
         files: Files of the ext4 work disk by path.
         root_files: Files added to the initramfs by path, executable.
+        shell: A line of shell run after the steps, or "".
     """
 
     steps: tuple[Step, ...]
     files: dict[str, WorkFile] = {}
     root_files: dict[str, bytes] = {}
+    shell: str = ""
 
     def render(self) -> str:
         """Return the plan as the shell fragment that PID 1 sources."""
@@ -58,4 +63,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             f"step {number:04d} {shlex.join(step.command)}"
             for number, step in enumerate(self.steps)
         ]
-        return _STEP_SHELL + "\n".join(lines) + "\n"
+        return _STEP_SHELL + "\n".join([*lines, self.shell]) + "\n"

@@ -37,6 +37,15 @@ def require(program: str) -> str:
     return found
 
 
+def program_version(program: str) -> str | None:
+    """Return the first line that a program prints about its version, or None if it is missing."""
+    path = shutil.which(program)
+    if path is None:
+        return None
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return (done.stdout.splitlines() or [""])[0].strip() or None
+
+
 @contextmanager
 def child(
     command: Sequence[str], *, log: Path, nice: int = 0, file_limit_bytes: int | None = None

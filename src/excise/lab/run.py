@@ -32,11 +32,14 @@ class StepResult:
     """What became of one step.
 
     Attributes:
+        wall_ns: Nanoseconds of the guest's clock from before the command to its end, the shell's
+            fork among them; None if the guest did not say.
         probe: What the probe printed, for a probe step that worked.
     """
 
     step: Step
     exit_code: int
+    wall_ns: int | None
     stdout: bytes
     stderr: bytes
     probe: Probe | None = None
@@ -85,13 +88,20 @@ class GuestResult:
                     configuration=self.configuration,
                     run=step.round,
                     phase="first" if step.round == 0 and not step.probe else "measured",
+                    wall_ns=result.wall_ns,
                     exit_code=result.exit_code,
                     ok=worked or not step.must_work,
                     stderr=result.stderr[-1000:].decode("utf-8", "replace") or None,
-                    probe=result.probe,
+                    probe=self._named_clock(result.probe),
                 )
             )
         return records
+
+    def _named_clock(self, probe: Probe | None) -> Probe | None:
+        """Return the probe's line with the clock that its figures really are of."""
+        if probe is None:
+            return None
+        return msgspec.structs.replace(probe, clock=f"{probe.clock}: {self.clock}")
 
 
 def run_guest(
@@ -165,7 +175,7 @@ def run_guest(
         kernel=kernel,
         machine=machine,
         cmdline=cmdline,
-        clock=_clock(machine, accelerator),
+        clock=clock_of(machine, accelerator=accelerator),
         steps=steps,
         facts=facts,
         effects=effects,
@@ -193,7 +203,8 @@ def _refuse_missing_lsm(kernel: Kernel, *, preset: Preset) -> None:
         )
 
 
-def _clock(machine: Machine, accelerator: Literal["tcg", "kvm"]) -> GuestClock:
+def clock_of(machine: Machine, *, accelerator: Literal["tcg", "kvm"] = "tcg") -> GuestClock:
+    """Return what a nanosecond of the machine's figures is."""
     if machine.mode == "count":
         return "instructions (TCG, icount)"
     return "guest time (KVM)" if accelerator == "kvm" else "guest time, emulated (TCG)"
@@ -238,6 +249,7 @@ def _step_results(plan: Plan, files: dict[str, bytes]) -> tuple[StepResult, ...]
         stdout = files.get(f"{base}.out", b"")
         code = files.get(f"{base}.rc", b"").strip()
         exit_code = int(code) if code.isdigit() else -1
+        took = files.get(f"{base}.ns", b"").strip()
         probe = None
         if step.probe and exit_code == 0:
             try:
@@ -248,6 +260,7 @@ def _step_results(plan: Plan, files: dict[str, bytes]) -> tuple[StepResult, ...]
             StepResult(
                 step=step,
                 exit_code=exit_code,
+                wall_ns=int(took) if took.isdigit() else None,
                 stdout=stdout,
                 stderr=files.get(f"{base}.err", b""),
                 probe=probe,

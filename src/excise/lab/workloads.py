@@ -27,12 +27,14 @@ class SystemCall:
         needs_files: Whether it is measured on tmpfs and on ext4.
         operations_tmpfs: Operations of a batch on tmpfs, where they are cheaper: a batch is then
             long enough to pay for the slab pages that its files take.
+        batches: More where work put off to a later moment blurs the batches.
     """
 
     name: str
     operations: int
     needs_files: bool = False
     operations_tmpfs: int | None = None
+    batches: int = BATCHES
 
 
 SYSTEM_CALLS: Final = (
@@ -47,10 +49,10 @@ SYSTEM_CALLS: Final = (
     SystemCall(name="create_10k", operations=8, needs_files=True, operations_tmpfs=24),
     SystemCall(name="delete_10k", operations=8, needs_files=True, operations_tmpfs=24),
     SystemCall(name="pipe", operations=80),
-    SystemCall(name="fork_exit", operations=3),
-    SystemCall(name="fork_execve", operations=3),
+    SystemCall(name="fork_exit", operations=3, batches=60),
+    SystemCall(name="fork_execve", operations=2, batches=40),
     SystemCall(name="mmap_fault", operations=1),
-    SystemCall(name="unix_connect", operations=40),
+    SystemCall(name="unix_connect", operations=40, batches=60),
     SystemCall(name="signal", operations=300),
 )
 
@@ -71,7 +73,7 @@ def tasks(call: SystemCall) -> tuple[str, ...]:
 
 
 def syscalls(
-    preset: Preset, *, only: tuple[str, ...] = (), rounds: int = 1, batches: int = BATCHES
+    preset: Preset, *, only: tuple[str, ...] = (), rounds: int = 1, batches: int | None = None
 ) -> Plan:
     """Return the plan that measures the probe's system calls on tmpfs and ext4.
 
@@ -79,7 +81,7 @@ def syscalls(
         preset: Whose options the probe gets.
         only: Names of system calls or tasks; all if empty.
         rounds: How often the whole list is gone through.
-        batches: Batches of each measurement.
+        batches: Batches of each measurement; those of the system call if not given.
 
     Raises:
         UsageError: If a name in `only` is not known.
@@ -105,14 +107,20 @@ def syscalls(
 
 
 def _probe_step(
-    call: SystemCall, task: str, preset: Preset, *, round_number: int, batches: int
+    call: SystemCall, task: str, preset: Preset, *, round_number: int, batches: int | None
 ) -> Step:
     place = task.partition("/")[2] or "tmpfs"
     operations = call.operations
     if place == "tmpfs" and call.operations_tmpfs is not None:
         operations = call.operations_tmpfs
     command = ["excise-probe", "run", "--workload", call.name, "--operations", str(operations)]
-    command += ["--batches", str(batches), "--directory", f"/work/{place}", *preset.probe_options]
+    command += [
+        "--batches",
+        str(batches or call.batches),
+        "--directory",
+        f"/work/{place}",
+        *preset.probe_options,
+    ]
     return Step(task=task, command=tuple(command), round=round_number, probe=True)
 
 
@@ -151,3 +159,8 @@ def command(*words: str, preset: Preset, repetitions: int = 1) -> Plan:
         for number in range(repetitions)
     )
     return Plan(steps=steps, files=proof_files())
+
+
+def boot_only() -> Plan:
+    """Return the plan that runs nothing: the boot itself is what is looked at."""
+    return Plan(steps=(), files=proof_files())

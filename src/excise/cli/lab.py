@@ -1,0 +1,361 @@
+"""`excise lab`: kernels in QEMU under every security configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from excise.cli.options import FormatOption, JsonOption, print_json, print_report
+from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.lab import GuestResult, Machine, Plan, Preset, Progress
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Boot real kernels in QEMU under security configurations; count instructions.",
+)
+
+PresetsOption = Annotated[
+    str,
+    typer.Option("--preset", "-p", help="Presets, joined by commas; the first is the baseline."),
+]
+KernelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kernel",
+        "-k",
+        help="Kernel: a series such as 6.12, a package, or a bzImage. [default: 6.12]",
+        show_default=False,
+    ),
+]
+ModulesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--modules",
+        help="Folder lib/modules/RELEASE of a kernel given by path; once for each --kernel.",
+        show_default=False,
+    ),
+]
+MachineOption = Annotated[
+    str | None,
+    typer.Option("--machine", help="TOML file with a [machine] table.", show_default=False),
+]
+OutputOption = Annotated[
+    str | None, typer.Option("-o", "--output", help="Capture to write.", show_default=False)
+]
+WorkloadOption = Annotated[
+    str,
+    typer.Option(
+        "--workload",
+        "-w",
+        help="syscalls, or some of them joined by commas (null, open_close, create_0k/ext4, ...).",
+    ),
+]
+
+
+@app.command("list")
+def list_(as_json: JsonOption = False) -> None:
+    """List presets and the kernels that are already in the cache.
+
+    Example: excise lab list
+    """
+    from excise.lab import presets
+    from excise.lab.packages import cached
+
+    kernels = [name for name in cached() if name.startswith("linux-image-")]
+    if as_json:
+        found = [
+            {"name": p.name, "summary": p.summary, "cmdline": p.command_line()}
+            for p in presets().values()
+        ]
+        print_json({"presets": found, "kernels": kernels})
+        return
+    for preset in presets().values():
+        typer.echo(f"{preset.name:<20} {preset.summary}")
+    for name in kernels:
+        typer.echo(f"kernel {name}")
+
+
+@app.command("compare")
+def compare_(
+    preset: PresetsOption = "none",
+    kernel: KernelOption = None,
+    modules: ModulesOption = None,
+    machine: MachineOption = None,
+    workload: WorkloadOption = "syscalls",
+    twins: Annotated[int, typer.Option("--twins", help="A/A guests.", min=1, max=3)] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Guests at a time.", min=1)] = 1,
+    output: OutputOption = None,
+    format_name: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count the instructions of system calls under several presets, or in two kernels.
+
+    The guest's clock is the number of instructions, so a repetition prints the same numbers. A/A
+    guests, which differ in something irrelevant, show the noise floor.
+
+    Example: excise lab compare --preset none,apparmor,selinux-enforcing
+
+    Example: excise lab compare --kernel 6.1 --kernel 6.12 --format markdown
+    """
+    from excise.lab import compare, kernel_jobs, preset_jobs
+    from excise.report.lab import build_lab_comparison
+
+    names = _split(preset)
+    machines = _machines(machine, kernel, modules, mode="count")
+    only = () if workload == "syscalls" else _split(workload)
+    if len(machines) > 1:
+        if len(names) != 1:
+            raise UsageError("compare several kernels under one preset, or presets on one kernel")
+        planned = kernel_jobs(machines, preset=names[0], only=only)
+        title = f"Kernels under the preset {names[0]}"
+    else:
+        planned = preset_jobs(machines[0], presets=names, only=only)
+        title = f"Presets on kernel {Path(machines[0].kernel).name}"
+    with _capture(output, jobs=planned, title=title) as add, _progress() as show:
+        found = compare(planned, twins=twins, parallel=jobs, on_progress=show, on_result=add)
+    report = build_lab_comparison(found, title=title)
+    print_report(report, format_name=format_name, as_json=as_json)
+    _say_written(output)
+    if found.failures:
+        raise found.failures[0].error
+
+
+@app.command("run")
+def run_(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND]", help="A command of the guest's busybox.", show_default=False
+        ),
+    ] = None,
+    preset: PresetsOption = "none",
+    kernel: KernelOption = None,
+    modules: ModulesOption = None,
+    machine: MachineOption = None,
+    workload: Annotated[
+        str,
+        typer.Option(
+            "--workload", "-w", help="syscalls, files:N, exec:N, boot, or names of system calls."
+        ),
+    ] = "syscalls",
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode",
+            help="count (instructions, no TPM) or tpm (time, software TPM). [default: tpm]",
+            show_default=False,
+        ),
+    ] = None,
+    quote: Annotated[
+        str | None,
+        typer.Option(
+            "--quote", metavar="HEX", help="Ask for a quote that signs this.", show_default=False
+        ),
+    ] = None,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run one workload in a guest per preset; bring back figures, proof and evidence.
+
+    Example: excise lab run --preset ima-measure --workload files:100 -o ima.excise
+
+    Example: excise lab run --preset selinux-enforcing -- cat /sys/fs/selinux/enforce
+    """
+    from excise.lab import GuestFailure, GuestJob, run_all
+    from excise.lab import preset as preset_of
+
+    found_machine = _machines(machine, kernel, modules, mode=mode or "tpm")[0]
+    nonce = _hex(quote)
+    planned = [
+        GuestJob(
+            configuration=name,
+            machine=found_machine,
+            preset=preset_of(name),
+            plan=_plan(preset_of(name), workload, words or []),
+            qualifying_data=nonce,
+        )
+        for name in _split(preset)
+    ]
+    title = f"Lab: {' '.join(words) if words else workload}"
+    with _capture(output, jobs=planned, title=title) as add, _progress() as show:
+        outcomes = run_all(planned, on_progress=show, on_result=add)
+    results = [each for each in outcomes if not isinstance(each, GuestFailure)]
+    described = [_described(result, qualifying_data=nonce) for result in results]
+    if as_json:
+        print_json(described)
+    else:
+        for result, value in zip(results, described, strict=True):
+            _print_guest(result, value)
+    _say_written(output)
+    for outcome in outcomes:
+        if isinstance(outcome, GuestFailure):
+            raise outcome.error
+
+
+@app.command("shell")
+def shell(
+    preset: Annotated[str, typer.Option("--preset", "-p", help="Preset.")] = "none",
+    kernel: KernelOption = None,
+    modules: ModulesOption = None,
+    machine: MachineOption = None,
+) -> None:
+    """Open a shell in a guest, set up as its preset says. Leave it with `exit`.
+
+    Example: excise lab shell --preset ima-measure
+    """
+    from excise.lab import preset as preset_of
+    from excise.lab.shell import open_shell
+
+    open_shell(_machines(machine, kernel, modules, mode="tpm")[0], preset=preset_of(preset))
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _hex(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise UsageError("is not hexadecimal", source=f"--quote {text}") from error
+
+
+def _machines(
+    path: str | None, kernels: list[str] | None, modules: list[str] | None, *, mode: str
+) -> list[Machine]:
+    import msgspec
+
+    from excise.lab import Machine, read_machine
+
+    base = read_machine(Path(path)) if path else Machine()
+    folders = modules or []
+    if len(folders) > len(kernels or []):
+        raise UsageError("--modules belongs to a --kernel, in the same order")
+    changes: list[dict[str, Any]] = [{"kernel": name} for name in kernels or [base.kernel]]
+    for change, folder in zip(changes, folders, strict=False):
+        change["modules"] = folder
+    try:
+        return [
+            msgspec.convert({**msgspec.to_builtins(base), "mode": mode, **change}, Machine)
+            for change in changes
+        ]
+    except msgspec.ValidationError as error:
+        raise UsageError(str(error)) from error
+
+
+def _plan(preset: Preset, workload: str, words: list[str]) -> Plan:
+    from excise.lab import workloads
+
+    if words:
+        return workloads.command(*words, preset=preset)
+    kind, _, number = workload.partition(":")
+    if kind in ("files", "exec"):
+        if not number.isdigit():
+            raise UsageError("needs a number, as in files:100", source=f"--workload {workload}")
+        return workloads.distinct_files(int(number), read=kind == "files")
+    if workload == "boot":
+        return workloads.boot_only()
+    only = () if workload == "syscalls" else _split(workload)
+    return workloads.syscalls(preset, only=only)
+
+
+def _described(result: GuestResult, *, qualifying_data: bytes | None) -> dict[str, Any]:
+    from excise.lab import verify_guest_quote, verify_ima
+
+    evidence: dict[str, Any] = {}
+    if {"pcrs.txt", "binary_runtime_measurements"} <= result.evidence.keys():
+        evidence["ima"] = verify_ima(result).as_dict()
+    if qualifying_data is not None:
+        evidence["quote"] = verify_guest_quote(result, qualifying_data=qualifying_data).as_dict()
+    return {
+        "configuration": result.configuration,
+        "kernel": result.kernel.release,
+        "clock": result.clock,
+        "wall_s": round(result.wall_s, 3),
+        "marks_ns": result.marks_ns,
+        "effects": [
+            {"check": e.check, "expected": e.expected, "got": e.got, "outcome": e.outcome}
+            for e in result.effects
+        ],
+        "steps": [
+            {
+                "task": s.step.task,
+                "exit_code": s.exit_code,
+                "stdout": s.stdout.decode("utf-8", "replace"),
+                "stderr": s.stderr.decode("utf-8", "replace"),
+            }
+            for s in result.steps
+        ],
+        "evidence": evidence,
+    }
+
+
+def _print_guest(result: GuestResult, value: dict[str, Any]) -> None:
+    passed = sum(effect.outcome == "PASSED" for effect in result.effects)
+    typer.echo(
+        f"{result.configuration}: kernel {result.kernel.release}, clock: {result.clock}, "
+        f"{passed} of {len(result.effects)} checks of its configuration passed"
+    )
+    for step in result.steps:
+        if step.probe is None:
+            typer.echo(step.stdout.decode("utf-8", "replace"), nl=False)
+        else:
+            typer.echo(f"  {step.step.task:<18} {min(step.probe.op_ns):>14,.1f} per operation")
+    for name, appraised in value["evidence"].items():
+        typer.echo(f"  evidence {name}: {appraised['verdict']}")
+
+
+@contextmanager
+def _capture(output: str | None, *, jobs: Any, title: str) -> Iterator[Callable[[Any], None]]:
+    if output is None:
+        yield lambda _: None
+        return
+    from excise import __version__
+    from excise.lab.record import LabCapture
+
+    baseline = jobs[0].configuration
+    with LabCapture(
+        Path(output), jobs=jobs, title=title, baseline=baseline, version=__version__
+    ) as capture:
+        yield capture.add
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    import sys
+
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+    with bar:
+        shown = bar.add_task("guests", total=None)
+
+        def update(progress: Progress) -> None:
+            text = f"{progress.configuration}: {progress.stage}"
+            bar.update(shown, completed=progress.done, total=progress.total, description=text)
+
+        yield update
+
+
+def _say_written(output: str | None) -> None:
+    if output is not None:
+        typer.echo(f"wrote {output}", err=True)
