@@ -319,3 +319,14 @@ def test_counters_count_grandchildren_too(start_launcher: StartLauncher) -> None
     )
     through_shell = launcher.ask(request)
     assert through_shell["selftest_page_faults"] >= direct["selftest_page_faults"]
+
+
+def test_counters_go_on_counting_where_parent_and_child_share_a_processor(
+    start_launcher: StartLauncher,
+) -> None:
+    launcher = start_launcher("--counter-selftest")
+    os.sched_setaffinity(launcher.process.pid, {min(os.sched_getaffinity(0))})
+    for _ in range(100):
+        line = launcher.ask(run_request("/bin/true", counters=True))
+        assert line["selftest_page_faults"] > 10
+        assert line["selftest_task_clock_ns"] > 10_000

@@ -139,7 +139,8 @@ impl Launcher {
     fn serve(&mut self) -> Result<(), Stop> {
         let mut input = Input::default();
         let stdin = io::stdin();
-        loop {
+        // Asked to stop while a command ran: then nothing may be waited for any more.
+        while !self.watch.stopping {
             let line = match input.next() {
                 Line::Whole(line) => {
                     // Between two queued requests: has anything come up?
@@ -159,14 +160,12 @@ impl Launcher {
                     Vec::new()
                 }
             };
-            if self.watch.stopping {
-                return Ok(());
-            }
-            if !line.trim_ascii().is_empty() {
+            if !self.watch.stopping && !line.trim_ascii().is_empty() {
                 let request = Request::parse(&line).map_err(Stop::Malformed)?;
                 self.answer(request)?;
             }
         }
+        Ok(())
     }
 
     fn answer(&mut self, request: Request) -> Result<(), Stop> {

@@ -74,7 +74,10 @@ const ENABLE_ON_EXEC: u64 = 1 << 12;
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
 /// One open counter.
-pub struct Counter(OwnedFd);
+pub struct Counter {
+    file: OwnedFd,
+    _anchor: Option<OwnedFd>,
+}
 
 /// A counter's reading, the sum over all children that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,40 +93,25 @@ pub struct Reading {
 impl Counter {
     /// Open a counter.
     pub fn open(event: Event, scope: Scope, begin: Begin) -> io::Result<Self> {
-        let (kind, config) = event.type_and_config();
-        let mut flags = EXCLUDE_HYPERVISOR;
-        if scope == Scope::User {
-            flags |= EXCLUDE_KERNEL;
-        }
-        if begin == Begin::OnChildExec {
-            flags |= DISABLED | INHERIT | ENABLE_ON_EXEC;
-        }
-        let attributes = Attributes {
-            kind,
-            size: ATTRIBUTES_SIZE,
-            config,
-            sample_period: 0,
-            sample_type: 0,
-            read_format: TIME_ENABLED_AND_RUNNING,
-            flags,
-            wakeup_events: 0,
-            breakpoint_type: 0,
-            config1: 0,
+        let base = match scope {
+            Scope::UserAndKernel => EXCLUDE_HYPERVISOR,
+            Scope::User => EXCLUDE_HYPERVISOR | EXCLUDE_KERNEL,
         };
-        // SAFETY: `attributes` is laid out as the kernel wants and says its own size; the other
-        // arguments mean: this process, any CPU, no group.
-        let fd = checked(unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attributes,
-                0,
-                -1,
-                -1,
-                CLOSE_ON_EXEC,
-            )
-        })?;
-        // SAFETY: the kernel has just handed out `fd`.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }))
+        if begin == Begin::Now {
+            return Ok(Self {
+                file: open(event, base)?,
+                _anchor: None,
+            });
+        }
+        // A switch from parent to child may exchange their contexts where all events were
+        // inherited, as both then count alike (`context_equiv` in kernel/events/core.c). Before the
+        // child's exec ours are not alike: the exec would enable the parent's event and use up its
+        // enable_on_exec, and no later child would be counted. One event that is not inherited, and
+        // never counts, keeps the contexts apart.
+        Ok(Self {
+            _anchor: Some(open(event, base | DISABLED)?),
+            file: open(event, base | DISABLED | INHERIT | ENABLE_ON_EXEC)?,
+        })
     }
 
     /// Read it.
@@ -131,7 +119,7 @@ impl Counter {
         let mut values = [0_u64; 3];
         let size = std::mem::size_of_val(&values);
         // SAFETY: `values` is valid for writes of `size` bytes.
-        let count = unsafe { libc::read(self.0.as_raw_fd(), values.as_mut_ptr().cast(), size) };
+        let count = unsafe { libc::read(self.file.as_raw_fd(), values.as_mut_ptr().cast(), size) };
         if checked(count as i64)? as usize != size {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
         }
@@ -142,4 +130,35 @@ impl Counter {
             running_ns,
         })
     }
+}
+
+/// One call, for this process on any processor.
+fn open(event: Event, flags: u64) -> io::Result<OwnedFd> {
+    let (kind, config) = event.type_and_config();
+    let attributes = Attributes {
+        kind,
+        size: ATTRIBUTES_SIZE,
+        config,
+        sample_period: 0,
+        sample_type: 0,
+        read_format: TIME_ENABLED_AND_RUNNING,
+        flags,
+        wakeup_events: 0,
+        breakpoint_type: 0,
+        config1: 0,
+    };
+    // SAFETY: `attributes` is laid out as the kernel wants and says its own size; the other
+    // arguments mean: this process, any CPU, no group.
+    let fd = checked(unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            0,
+            -1,
+            -1,
+            CLOSE_ON_EXEC,
+        )
+    })?;
+    // SAFETY: the kernel has just handed out `fd`.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
