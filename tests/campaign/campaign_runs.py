@@ -1,0 +1,122 @@
+"""Campaigns as real processes: started, watched, killed, and looked at afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from excise.campaign.spec import Campaign, Configuration, Task
+from excise.capture.journal import Loss, Record, Run, Session, decode
+from excise.capture.store import JOURNAL
+
+MARK = "EXCISE_TEST_MARK"
+# Prints the number of every run that excise calls complete, at once.
+DRIVER = """
+import sys, msgspec
+from pathlib import Path
+from excise.campaign.run import run_campaign
+from excise.campaign.spec import Campaign
+campaign = msgspec.json.decode(sys.argv[2], type=Campaign)
+run_campaign(
+    campaign,
+    Path(sys.argv[1]),
+    on_progress=lambda p: print(p.run.sequence, flush=True),
+)
+"""
+
+
+def small_campaign(marks: Path, *, blocks: int = 20) -> Campaign:
+    """Return a campaign whose every run leaves a line in a file, whatever becomes of its journal."""
+    return Campaign(
+        title="kills",
+        configurations=[
+            Configuration(name="none"),
+            Configuration(name="b", environment={"B": "1"}),
+        ],
+        tasks=[
+            Task(name="one", command=["sh", "-c", f"echo 1 >> {marks}"], counters=False),
+            Task(name="two", command=["sh", "-c", f"echo 2 >> {marks}; sleep 0.004"]),
+        ],
+        blocks=blocks,
+        warmup=1,
+        seed=7,
+        sync=False,
+    )
+
+
+class RunningCampaign:
+    """A campaign running in a process of its own."""
+
+    def __init__(self, campaign: Campaign, capture: Path) -> None:
+        self.mark = uuid.uuid4().hex
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, str(capture), msgspec.json.encode(campaign).decode()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, MARK: self.mark},
+            start_new_session=True,
+        )
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+
+    def finish(self) -> tuple[list[int], str]:
+        """Wait for the end; return the runs it called complete, and what it said went wrong."""
+        out, err = self.process.communicate(timeout=120)
+        return [int(word) for word in out.split()], err.decode()
+
+    def wait_until_nothing_is_left(self, *, seconds: float = 10.0) -> None:
+        """Fail if a process that the session started outlives it."""
+        deadline = time.monotonic() + seconds
+        while left := processes_with(self.mark):
+            assert time.monotonic() < deadline, f"still running: {left}"
+            time.sleep(0.01)
+
+
+def processes_with(mark: str) -> list[str]:
+    """Return the command lines of live processes that carry a mark in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            environment = (folder / "environ").read_bytes()
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if f"{MARK}={mark}".encode() in environment:
+            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+def records(capture: Path) -> list[Record]:
+    """Return every record of a journal that consists of whole lines."""
+    data = (capture / JOURNAL).read_bytes()
+    assert data.endswith(b"\n")
+    return [decode(line) for line in data.splitlines()]
+
+
+def runs(capture: Path) -> list[Run]:
+    return [record for record in records(capture) if isinstance(record, Run)]
+
+
+def losses(capture: Path) -> list[Loss]:
+    return [record for record in records(capture) if isinstance(record, Loss)]
+
+
+def session_states(capture: Path) -> list[str]:
+    return [record.state for record in records(capture) if isinstance(record, Session)]
+
+
+def heads(found: list[Run]) -> list[tuple[int, int, str, str, int, str]]:
+    """Return what must be the same in an interrupted and in an uninterrupted campaign."""
+    return [
+        (run.sequence, run.block, run.task, run.configuration, run.run, run.phase) for run in found
+    ]

@@ -1,0 +1,227 @@
+"""Campaigns that are killed, cut short or interrupted, and go on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from campaign_runs import (
+    RunningCampaign,
+    heads,
+    losses,
+    records,
+    runs,
+    session_states,
+    small_campaign,
+)
+from excise.campaign.run import completed_runs, run_campaign
+from excise.campaign.schedule import schedule
+from excise.campaign.spec import Campaign, Configuration, Task
+from excise.capture.journal import Run, Session, encode
+from excise.capture.manifest import Manifest
+from excise.capture.store import JOURNAL, MANIFEST, Capture
+from excise.errors import CaptureError, HostError
+
+
+def planned(campaign: Campaign) -> list[tuple[int, int, str, str, int, str]]:
+    return [
+        (head.sequence, head.block, head.task, head.configuration, head.run, head.phase)
+        for head in schedule(campaign)
+    ]
+
+
+def kill_at_random_moments(folder: Path, *, moments: int, seed: int) -> None:
+    """Kill one campaign after the other until it was killed often enough; finish the last one."""
+    draw = random.Random(seed)
+    killed = number = 0
+    while killed < moments:
+        capture, marks = folder / f"c{number}.excise", folder / f"marks{number}"
+        campaign = small_campaign(marks)
+        number += 1
+        kills_here = 0
+        while True:
+            session = RunningCampaign(campaign, capture)
+            if killed < moments:
+                # From before Python has started to well into the runs.
+                time.sleep(draw.uniform(0.0, 1.2))
+                session.kill()
+            called_complete, error = session.finish()
+            session.wait_until_nothing_is_left()
+            assert error == ""
+            if session.process.returncode == -signal.SIGKILL:
+                killed += 1
+                kills_here += 1
+            if not (capture / MANIFEST).exists():
+                continue
+            done = runs(capture)
+            assert heads(done) == planned(campaign)[: len(done)]
+            assert set(called_complete) <= {run.sequence for run in done}
+            executed = len(marks.read_bytes().splitlines()) if marks.exists() else 0
+            assert len(done) <= executed <= len(done) + kills_here
+            if session.process.returncode == 0:
+                break
+        assert heads(runs(capture)) == planned(campaign)
+        assert session_states(capture)[-1] == "finished"
+        assert losses(capture) == []
+
+
+def test_a_campaign_killed_at_fifteen_moments_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    kill_at_random_moments(tmp_path, moments=15, seed=1)
+
+
+@pytest.mark.lab
+def test_a_campaign_killed_at_two_hundred_moments_equals_an_uninterrupted_one(
+    tmp_path: Path,
+) -> None:
+    kill_at_random_moments(tmp_path, moments=200, seed=2)
+
+
+def test_an_uninterrupted_campaign_is_what_was_planned(tmp_path: Path) -> None:
+    campaign = small_campaign(tmp_path / "marks", blocks=2)
+    finished = run_campaign(campaign, tmp_path / "c")
+    assert (finished.done, finished.total, finished.failed) == (24, 24, 0)
+    assert heads(runs(tmp_path / "c")) == planned(campaign)
+    assert session_states(tmp_path / "c") == ["started", "finished"]
+
+
+def test_a_journal_cut_at_any_byte_of_its_last_line_goes_on(tmp_path: Path) -> None:
+    campaign = small_campaign(tmp_path / "marks", blocks=1)
+    run_campaign(campaign, tmp_path / "whole")
+    lines = (tmp_path / "whole" / JOURNAL).read_bytes().splitlines(keepends=True)
+    numbers = [index for index, line in enumerate(lines) if line.startswith(b'{"kind":"run"')]
+    kept, torn = b"".join(lines[: numbers[9]]), lines[numbers[9]]
+    manifest = (tmp_path / "whole" / MANIFEST).read_bytes()
+    for cut in (1, 2, len(torn) // 2, len(torn) - 2, len(torn) - 1):
+        capture = tmp_path / f"cut{cut}"
+        (capture / "raw").mkdir(parents=True)
+        (capture / MANIFEST).write_bytes(manifest)
+        (capture / JOURNAL).write_bytes(kept + torn[:cut])
+        finished = run_campaign(campaign, capture)
+        assert finished.done == campaign.runs
+        assert heads(runs(capture)) == planned(campaign)
+        (loss,) = losses(capture)
+        assert (loss.offset, loss.text) == (len(kept), torn[:cut].decode()[:200])
+        assert f"torn last line of {cut} bytes" in loss.reason
+
+
+def test_a_campaign_killed_after_its_last_run_is_declared_finished(tmp_path: Path) -> None:
+    campaign = small_campaign(tmp_path / "marks", blocks=1)
+    run_campaign(campaign, tmp_path / "c")
+    journal = tmp_path / "c" / JOURNAL
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]))
+    for _ in range(2):
+        assert not run_campaign(campaign, tmp_path / "c").interrupted
+        assert session_states(tmp_path / "c") == ["started", "finished"]
+
+
+def test_a_folder_that_creating_was_cut_short_in_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "c" / "raw").mkdir(parents=True)
+    (tmp_path / "c" / f"{MANIFEST}.partial").write_text("{")
+    campaign = small_campaign(tmp_path / "marks", blocks=1)
+    assert run_campaign(campaign, tmp_path / "c").done == campaign.runs
+
+
+def test_another_campaign_does_not_go_on_in_this_capture(tmp_path: Path) -> None:
+    campaign = small_campaign(tmp_path / "marks", blocks=1)
+    run_campaign(campaign, tmp_path / "c")
+    with pytest.raises(CaptureError, match="holds another campaign"):
+        run_campaign(msgspec.structs.replace(campaign, seed=8), tmp_path / "c")
+    with Capture.create(
+        tmp_path / "imported", Manifest(id="1", created="", title="t", origin="imported")
+    ):
+        pass
+    with pytest.raises(CaptureError, match="holds imported data"):
+        run_campaign(campaign, tmp_path / "imported")
+
+
+def test_a_journal_with_a_run_missing_in_between_is_refused(tmp_path: Path) -> None:
+    campaign = small_campaign(tmp_path / "marks", blocks=1)
+    run_campaign(campaign, tmp_path / "c")
+    kept = [r for r in records(tmp_path / "c") if not (isinstance(r, Run) and r.sequence == 3)]
+    (tmp_path / "c" / JOURNAL).write_bytes(b"".join(encode(record) for record in kept))
+    with pytest.raises(CaptureError, match="holds 17 runs but the last one has number 17"):
+        completed_runs(tmp_path / "c")
+
+
+def test_runs_are_counted_whatever_their_output_says(tmp_path: Path) -> None:
+    said = 'x\n{"kind":"run","sequence":99}\n'
+    lines = [
+        Run(sequence=0, block=0, task="t", configuration="c", run=0, phase="first", stderr=said),
+        Session(state="resumed", at=""),
+    ]
+    (tmp_path / JOURNAL).write_bytes(b"".join(encode(line) for line in lines) + b'{"kind":"run",')
+    assert completed_runs(tmp_path) == 1
+
+
+def sleeper(folder: Path, *, seconds: float, blocks: int = 30) -> Campaign:
+    """Return a campaign with a configuration that is set up and torn down around each run."""
+    standing = str(folder / "standing")
+    return Campaign(
+        configurations=[
+            Configuration(
+                name="none",
+                setup=[["sh", "-c", f"echo up >> {standing}"]],
+                teardown=[["sh", "-c", f"echo down >> {standing}"]],
+            )
+        ],
+        tasks=[Task(name="t", command=["sleep", str(seconds)])],
+        blocks=blocks,
+        sync=False,
+    )
+
+
+def wait_for(path: Path, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists() or path.read_bytes().count(b"up") < count:
+        assert time.monotonic() < deadline, "the campaign did not start"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_in_the_process_finishes_the_run_or_ends_it(
+    tmp_path: Path, times: int
+) -> None:
+    campaign = sleeper(tmp_path, seconds=20 if times == 2 else 0.3)
+    session = RunningCampaign(campaign, tmp_path / "c")
+    wait_for(tmp_path / "standing", 2)  # one for the effect checks, one for the first run
+    for _ in range(times):
+        time.sleep(0.15)
+        os.kill(session.process.pid, signal.SIGINT)
+    began = time.monotonic()
+    called_complete, error = session.finish()
+    assert time.monotonic() - began < 10
+    assert error == ""
+    session.wait_until_nothing_is_left()
+    done = runs(tmp_path / "c")
+    assert called_complete == [run.sequence for run in done] == ([] if times == 2 else [0])
+    assert session_states(tmp_path / "c") == ["started", "interrupted"]
+    words = (tmp_path / "standing").read_text().split()
+    assert words.count("up") == words.count("down")
+    assert words[-1] == "down"
+
+
+def test_a_run_whose_set_up_fails_does_not_start(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    fails_third = f"echo up >> {marks}; test $(grep -c up {marks}) -lt 3"
+    campaign = Campaign(
+        configurations=[
+            Configuration(
+                name="none",
+                setup=[["sh", "-c", fails_third]],
+                teardown=[["sh", "-c", f"echo down >> {marks}"]],
+            )
+        ],
+        tasks=[Task(name="t", command=["sh", "-c", f"echo run >> {marks}"])],
+        sync=False,
+    )
+    with pytest.raises(HostError, match="a set-up or tear-down command failed: exit code 1"):
+        run_campaign(campaign, tmp_path / "c")
+    assert marks.read_text().split() == ["up", "down", "up", "run", "down", "up", "down"]
+    assert len(runs(tmp_path / "c")) == 1
