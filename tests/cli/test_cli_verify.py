@@ -234,6 +234,9 @@ def test_an_attested_capture_proves_numbers_and_program(
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)["results"][0]
     proven = {claim["name"]: claim["proven"] for claim in result["claims"]}
+    page = tmp_path / "report.html"
+    assert excise("report", capture, "-o", page).returncode == 0
+    assert "capture.seal" in page.read_text()
     assert proven == {
         "the numbers are those that were sealed": True,
         "IMA measured": True,

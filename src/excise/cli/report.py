@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from excise.cli.options import CaptureArgument, MarginOption, MetricOption, open_dataset
+
+if TYPE_CHECKING:
+    from excise.evidence.checks import AppraisalResult
 
 
 def report(
@@ -54,6 +58,7 @@ def report(
         built = build_report(
             open_dataset(capture),
             beside=[open_dataset(name) for name in beside or []],
+            appraisals=_appraisals(capture),
             metric=metric,
             margin_ratio=parse_percentage(margin),
             private=private,
@@ -66,3 +71,15 @@ def report(
             ]
     if written:
         typer.echo(f"Wrote {', '.join(written)}", err=True)
+
+
+def _appraisals(capture: str) -> list[AppraisalResult]:
+    """Return what the capture's own evidence proves, where it has any."""
+    if capture.startswith("reference:"):
+        return []
+    from excise.capture.archive import unpacked
+    from excise.capture.store import EVIDENCE
+    from excise.evidence.capture import verify_capture
+
+    with unpacked(Path(capture)) as folder:
+        return [verify_capture(folder)] if (folder / EVIDENCE).is_dir() else []

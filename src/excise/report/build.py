@@ -12,10 +12,14 @@ from excise.cost.attribution import Attribution
 from excise.cost.comparison import Comparison, Comparisons, compare_configurations
 from excise.cost.explain import attributions
 from excise.cost.summary import TaskSummary, summaries
+from excise.cost.trend import stabilities
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
+from excise.evidence.checks import AppraisalResult
 from excise.report import pictures, tables
-from excise.report.model import Block, Chart, Paragraph, Report, Section
+from excise.report.evidence import evidence_section
+from excise.report.model import Block, Chart, Paragraph, Report, Section, file_safe
+from excise.report.trends import trend_sections
 from excise.stats import AAOutcome, Verdict
 from excise.units import format_ratio
 
@@ -29,8 +33,10 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
         UsageError: If no run has the metric.
     """
     rows = summaries(dataset, metric=metric)
+    verdicts = list(stabilities(dataset, metric=metric))
     sections = [
         Section(heading="Summary", blocks=[*_warnings(dataset), *_summary_blocks(rows, metric)]),
+        *trend_sections(rows, verdicts),
         *_memory(dataset, metric),
         *_proof(dataset),
     ]
@@ -38,7 +44,11 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
         title=dataset.manifest.title,
         sections=[section for section in sections if section.blocks],
         facts=_facts([dataset], private=private),
-        data={"capture": _identity(dataset), "summaries": _plain(rows)},
+        data={
+            "capture": _identity(dataset),
+            "summaries": _plain(rows),
+            "stability": _plain(verdicts),
+        },
     )
 
 
@@ -72,6 +82,7 @@ def build_report(
     dataset: Dataset,
     *,
     beside: Sequence[Dataset] = (),
+    appraisals: Sequence[AppraisalResult] = (),
     metric: str | None = None,
     margin_ratio: float = 0.01,
     private: bool = False,
@@ -81,6 +92,7 @@ def build_report(
     Args:
         dataset: The capture.
         beside: Captures or references printed beside it, each in a section of its own.
+        appraisals: What the evidence beside the capture proves.
         metric: Metric of the runs; a task's own by default.
         margin_ratio: Difference that would not matter: 0.01 is 1 %.
         private: Whether to print facts that name the host.
@@ -98,6 +110,9 @@ def build_report(
     blocks: list[Block] = [] if found is not None else _warnings(dataset)
     sections.append(Section(heading="Runs", blocks=[*blocks, *_summary_blocks(rows, metric)]))
     data["summaries"] = _plain(rows)
+    verdicts = list(stabilities(dataset, metric=metric))
+    data["stability"] = _plain(verdicts)
+    sections += trend_sections(rows, verdicts)
     sections += _memory(dataset, metric)
     explained = _attributed(dataset)
     if explained:
@@ -107,6 +122,9 @@ def build_report(
     if charts:
         sections.append(Section(heading="Every run", blocks=charts))
     sections += _proof(dataset)
+    sections += [evidence_section(each) for each in appraisals]
+    if appraisals:
+        data["evidence"] = [each.as_dict() for each in appraisals]
     for other in beside:
         sections.append(_beside(other))
         data.setdefault("beside", []).append(
@@ -274,8 +292,6 @@ def _beside(other: Dataset) -> Section:
 
 
 def _beside_name(other: Dataset) -> str:
-    from excise.report.model import file_safe
-
     return file_safe(f"beside-{other.name}")
 
 
