@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,7 +61,15 @@ def open_dataset(name: str) -> Dataset:
         return load(name.removeprefix("reference:"))
     from excise.events.load import load_capture
 
+    _import_ahead("excise.report.build", "ruptures")
     return load_capture(Path(name))
+
+
+def _import_ahead(*modules: str) -> None:
+    """Import what a report will need while a journal is read: both take about as long."""
+    threading.Thread(
+        target=lambda: [importlib.import_module(each) for each in modules], daemon=True
+    ).start()
 
 
 def read_input(name: str) -> bytes:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+import numpy as np
 import polars as pl
 
-from excise.cost.series import series_of
+from excise.cost.series import Series, series_of
 from excise.events.dataset import Dataset
 
 Role = Literal["child", "probe", "remainder"]
@@ -50,8 +51,8 @@ class Attribution:
     Attributes:
         total: Mean per run, in `unit`.
         n: Counted runs that have child events.
-        parts: Children in order of size, each followed by its own children, then the probe's own
-            cost, then the remainder. Parts of depth 0 sum to the total.
+        parts: Children in order of size, each followed by its own children, the probe's own cost
+            after its siblings, and the remainder last. Parts of depth 0 sum to the total.
         explained: Share of the total that children and probe explain together.
         flags: What is wrong or doubtful about it.
     """
@@ -92,69 +93,113 @@ def run_attributions(dataset: Dataset, *, task: str | None = None) -> Iterator[A
             if attribution := _probe_only(series.task, series.configuration, runs, resolution):
                 yield attribution
             continue
-        events = dataset.events.join(runs.select("sequence", total=series.metric), on="sequence")
+        totals = runs.select("sequence", total=series.metric).drop_nulls()
+        events = dataset.events.join(totals, on="sequence")
         if events.height:
-            yield _attribution(series.task, series.configuration, series.metric, events)
+            yield _attribution(series, events, counted=totals.height)
 
 
-def _attribution(task: str, configuration: str, metric: str, events: pl.DataFrame) -> Attribution:
+def _attribution(series: Series, events: pl.DataFrame, *, counted: int) -> Attribution:
     runs = events.unique("sequence")
-    n, total = runs.height, float(runs.get_column("total").mean() or 0.0)  # type: ignore[arg-type]
-    units = events.get_column("unit").unique().to_list()
-    flags = [] if units == ["ns"] else [f"events are in {', '.join(map(str, units))}, not in ns"]
-    means = (
-        events.group_by("layer", "event", "labels", "parent")
-        .agg(value=pl.col("value").sum() / n, runs=pl.col("sequence").n_unique())
-        .sort("value", descending=True)
-    )
-    parts = list(_tree(means, total, parent=None, depth=0))
+    n, total = runs.height, float(np.mean(runs.get_column("total").to_numpy()))
+    timed = events.filter(pl.col("unit") == "ns")
+    tree = _Tree(timed, n=n, total=total)
+    parts = list(tree.parts())
     top = sum(part.value for part in parts if part.depth == 0)
-    remainder = total - top
     explained = top / total if total else 0.0
+    flags = [*tree.flags]
+    if timed.height < events.height:
+        units = events.filter(pl.col("unit") != "ns").get_column("unit").unique().to_list()
+        flags.append(
+            f"{events.height - timed.height:,} events in {', '.join(sorted(units))} are no "
+            "durations in ns and are left out"
+        )
+    if n < counted:
+        flags.append(f"{counted - n:,} of {counted:,} runs have no child events and are left out")
     if explained > 1.0:
         flags.append("children explain more than 100 %: they overlap or are counted twice")
-    parts.append(
-        Part(
-            layer="",
-            event="remainder",
-            labels="",
-            role="remainder",
-            value=remainder,
-            share=remainder / total if total else 0.0,
-            runs=n,
-        )
+    remainder = Part(
+        layer="",
+        event="remainder",
+        labels="",
+        role="remainder",
+        value=total - top,
+        share=1.0 - explained if total else 0.0,
+        runs=n,
     )
     return Attribution(
-        task=task,
-        configuration=configuration,
-        metric=metric,
+        task=series.task,
+        configuration=series.configuration,
+        metric=series.metric,
         unit="ns",
         total=total,
         n=n,
-        parts=tuple(parts),
+        parts=(*parts, remainder),
         explained=explained,
         flags=tuple(flags),
     )
 
 
-def _tree(means: pl.DataFrame, total: float, *, parent: str | None, depth: int) -> Iterator[Part]:
-    """Yield the children of a parent, largest first, each followed by its own children."""
-    here = pl.col("parent").is_null() if parent is None else pl.col("parent") == parent
-    for row in means.filter(here).iter_rows(named=True):
-        is_probe = row["layer"] == PROBE_LAYER or row["event"] in PROBE_EVENTS
+_Row = dict[str, Any]
+
+
+class _Tree:
+    """Events by the event that contains them; each is given out once, whatever its parent."""
+
+    def __init__(self, events: pl.DataFrame, *, n: int, total: float) -> None:
+        rows = (
+            events.group_by("layer", "event", "labels", "parent")
+            .agg(value=pl.col("value").sum() / n, runs=pl.col("sequence").n_unique())
+            .sort("value", "layer", "event", "labels", descending=[True, False, False, False])
+            .rows(named=True)
+        )
+        self.flags: list[str] = []
+        self._total = total
+        self._rows = sorted(rows, key=_is_probe)
+        self._children: dict[str, list[_Row]] = {}
+        for row in self._rows:
+            self._children.setdefault(row["parent"] or "", []).append(row)
+        self._given: set[int] = set()
+
+    def parts(self) -> Iterator[Part]:
+        """Yield direct children of the run, largest first, each followed by its own."""
+        names = {_name(row) for row in self._rows}
+        lost = [row for row in self._rows if row["parent"] and row["parent"] not in names]
+        if lost:
+            parents = ", ".join(sorted({row["parent"] for row in lost}))
+            self.flags.append(f"events name a parent that was not recorded: {parents}")
+        for row in [*self._children.get("", []), *lost]:
+            yield from self._with_children(row, depth=0)
+        circle = [row for row in self._rows if id(row) not in self._given]
+        if circle:
+            self.flags.append("events that contain each other stand directly under the run")
+        for row in circle:
+            yield from self._with_children(row, depth=0)
+
+    def _with_children(self, row: _Row, *, depth: int) -> Iterator[Part]:
+        if id(row) in self._given:
+            return
+        self._given.add(id(row))
         yield Part(
             layer=row["layer"],
             event=row["event"],
             labels=row["labels"],
-            role="probe" if is_probe else "child",
+            role="probe" if _is_probe(row) else "child",
             value=row["value"],
-            share=row["value"] / total if total else 0.0,
+            share=row["value"] / self._total if self._total else 0.0,
             runs=row["runs"],
             depth=depth,
         )
-        name = f"{row['layer']}|{row['event']}"
-        if depth < 16 and name != parent:
-            yield from _tree(means, total, parent=name, depth=depth + 1)
+        for child in self._children.get(_name(row), []):
+            yield from self._with_children(child, depth=depth + 1)
+
+
+def _name(row: _Row) -> str:
+    return f"{row['layer']}|{row['event']}"
+
+
+def _is_probe(row: _Row) -> bool:
+    return row["layer"] == PROBE_LAYER or row["event"] in PROBE_EVENTS
 
 
 def _probe_only(

@@ -11,7 +11,7 @@ import numpy as np
 
 from excise.cost.facts import require_agreement
 from excise.cost.series import Series, event_series_of, series_of
-from excise.cost.summary import TaskSummary, summaries
+from excise.cost.summary import TaskSummary, published_summaries, summaries
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.stats import (
@@ -112,14 +112,14 @@ def compare_configurations(
     """
     name = _baseline(dataset, baseline)
     series = _keyed(dataset, metric)
-    aa = _twin_checks(dataset, series, name, margin_ratio)
+    aa = _twin_checks(dataset, series, margin_ratio)
     rows = []
     for (task, configuration, layer, event), other in series.items():
         base = series.get((task, name, layer, event))
         if configuration in (name, dataset.manifest.twin) or base is None:
             continue
         rows.append(
-            _paired(base, other, aa.get(task), margin_ratio)
+            _paired(base, other, aa.get(task), margin_ratio, has_twin=bool(dataset.manifest.twin))
             if dataset.manifest.paired
             else _unpaired(base, other, margin_ratio)
         )
@@ -192,10 +192,11 @@ def _baseline(dataset: Dataset, asked: str | None) -> str:
 
 
 def _twin_checks(
-    dataset: Dataset, series: dict[_Key, Series], baseline: str, margin_ratio: float
+    dataset: Dataset, series: dict[_Key, Series], margin_ratio: float
 ) -> dict[str, AACheck]:
-    twin = dataset.manifest.twin
-    if twin is None or baseline != dataset.manifest.baseline:
+    """Return the A/A check of each task, whichever configuration others are compared with."""
+    twin, baseline = dataset.manifest.twin, dataset.manifest.baseline
+    if twin is None:
         return {}
     pairs = {
         task: (base, series[task, twin, layer, event])
@@ -212,12 +213,14 @@ def _twin_checks(
             family=len(pairs),
         )
         for task, (base, other) in pairs.items()
-        if _obstacle(base, other) is None
+        if _obstacle(base, other, paired=True) is None
     }
 
 
-def _paired(base: Series, other: Series, aa: AACheck | None, margin_ratio: float) -> Comparison:
-    if reason := _obstacle(base, other):
+def _paired(
+    base: Series, other: Series, aa: AACheck | None, margin_ratio: float, *, has_twin: bool
+) -> Comparison:
+    if reason := _obstacle(base, other, paired=True):
         return _not_comparable(base, other, margin_ratio, "paired blocks", reason)
     found = compare_paired(
         base.values,
@@ -227,6 +230,9 @@ def _paired(base: Series, other: Series, aa: AACheck | None, margin_ratio: float
         margin_ratio=margin_ratio,
         aa=aa,
     )
+    notes = [str(note) for note in found.notes]
+    if has_twin and aa is None:
+        notes.append("no run of the A/A arm can be used: nothing vouches for this machine")
     return Comparison(
         **_names(base, other, margin_ratio),
         ratio=found.ratio,
@@ -241,7 +247,7 @@ def _paired(base: Series, other: Series, aa: AACheck | None, margin_ratio: float
         runs_needed=found.runs_needed,
         order="paired blocks",
         aa=aa,
-        notes=tuple(str(note) for note in found.notes),
+        notes=tuple(notes),
     )
 
 
@@ -301,18 +307,22 @@ def _not_comparable(
     )
 
 
-def _obstacle(base: Series, other: Series) -> str | None:
+def _obstacle(base: Series, other: Series, *, paired: bool = False) -> str | None:
     """Return why two series have no ratio, or None if they have one."""
+    if (base.metric, base.unit) != (other.metric, other.unit):
+        return f"{base.metric} in {base.unit} against {other.metric} in {other.unit}"
     for series in (base, other):
         if not series.values.size:
             return f"no counted run of {series.configuration} succeeded"
         if series.values.min() <= 0:
             return f"{series.metric} is not above zero in every run: there is no ratio"
+    if paired and not np.isin(base.blocks, other.blocks).any():
+        return "no block holds a good run of both"
     return None
 
 
 def _published(dataset: Dataset, baseline: str, margin_ratio: float) -> list[Comparison]:
-    rows = [row for row in summaries(dataset) if _is_published(row)]
+    rows = [row for row in published_summaries(dataset) if _is_published(row)]
     base = {_key(row): row for row in rows if row.configuration == baseline}
     return [
         _by_value(base[_key(row)], row, margin_ratio)
@@ -334,7 +344,7 @@ def _published_pairs(first: Dataset, second: Dataset, margin_ratio: float) -> li
 
 
 def _is_published(row: TaskSummary) -> bool:
-    return row.metric == "duration" and row.typical is not None
+    return row.published and row.metric == "duration" and row.typical is not None
 
 
 def _key(row: TaskSummary) -> tuple[str, ...]:

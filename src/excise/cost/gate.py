@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from excise.cost.comparison import Comparison, compare_configurations, compare_datasets
+from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.stats import Verdict
 from excise.units import format_ratio
@@ -62,6 +64,8 @@ def judge(
         strict: Whether an interval that reaches above the limit fails too.
         force: Whether to compare captures made under different conditions.
 
+    Whole tasks are judged, not the child events in them.
+
     Raises:
         Refused: If the captures may not be compared.
         UsageError: If there is nothing to compare.
@@ -76,14 +80,17 @@ def judge(
         )
     limit = 1.0 + max_regression_ratio
     lines, failures = [], []
-    for row in found.rows:
+    rows = [row for row in found.rows if not row.event]
+    if not rows:
+        raise UsageError("only child events can be compared here, no whole task")
+    for row in rows:
         reason = _reason(row, limit, strict=strict)
         line = f"{row.task} under {row.configuration}: {_shown(row)}"
         lines.append(f"{'FAIL' if reason else 'ok  '} {line}")
         if reason:
             failures.append(f"{line}: {reason}")
     return GateResult(
-        compared=len(found.rows),
+        compared=len(rows),
         failures=tuple(failures),
         lines=tuple(lines),
         max_regression_ratio=max_regression_ratio,
@@ -91,18 +98,26 @@ def judge(
 
 
 def _reason(row: Comparison, limit: float, *, strict: bool) -> str | None:
+    """Return why a comparison fails; what cannot be judged fails, for it would always pass."""
     allowed = format_ratio(limit)
     if row.verdict is Verdict.NOT_COMPARABLE:
         return "not comparable: " + ("; ".join(row.notes) or "the A/A arm differs")
-    low = row.low if row.low is not None else (row.ratio if row.n <= 1 else None)
-    if low is not None and low > limit:
+    if math.isnan(row.ratio):
+        return "there is no ratio"
+    published = row.order == "published values"
+    low, high = (row.ratio, row.ratio) if published else (row.low, row.high)
+    if low is None or high is None:
+        return f"{row.n} {'pairs' if row.order == 'paired blocks' else 'runs'} are too few to judge"
+    if low > limit:
         return f"costs more than {allowed}"
-    if strict and (row.high is None or row.high > limit):
+    if strict and high > limit:
         return f"a cost above {allowed} cannot be ruled out"
     return None
 
 
 def _shown(row: Comparison) -> str:
+    if math.isnan(row.ratio):
+        return "no ratio"
     text = format_ratio(row.ratio)
     if row.low is None or row.high is None:
         return f"{text} (no interval)"

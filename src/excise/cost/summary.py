@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from excise.cost.series import Series, series_of
+from excise.cost.trend import growth_of
 from excise.events.dataset import Dataset
-from excise.stats import summarise
+from excise.stats import Growth, summarise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class TaskSummary:
         first: The first run, never among the others.
         failed: Runs that were not ok.
         growing: Whether it grows with the run number, so that a mean has no meaning.
+        growth: How it grows, if it does.
         published: Whether it is a row of somebody's table, not of runs that we have.
         note: What the source says in place of or beside a value.
     """
@@ -44,6 +46,7 @@ class TaskSummary:
     sd: float | None = None
     failed: int = 0
     growing: bool = False
+    growth: Growth | None = None
     published: bool = False
     note: str = ""
 
@@ -67,7 +70,7 @@ def summaries(dataset: Dataset, *, metric: str | None = None) -> list[TaskSummar
         UsageError: If no run has that metric.
     """
     measured = [_measured(series) for series in series_of(dataset, metric=metric)]
-    return [*measured, *_published(dataset)]
+    return [*measured, *published_summaries(dataset)]
 
 
 def _measured(series: Series) -> TaskSummary:
@@ -83,6 +86,7 @@ def _measured(series: Series) -> TaskSummary:
             note="no counted run" if not series.failed else "every counted run failed",
         )
     found = summarise(series.values)
+    grown = growth_of(series)
     return TaskSummary(
         task=series.task,
         configuration=series.configuration,
@@ -99,10 +103,13 @@ def _measured(series: Series) -> TaskSummary:
         max=found.max,
         sd=found.sd,
         failed=series.failed,
+        growing=grown is not None,
+        growth=grown,
     )
 
 
-def _published(dataset: Dataset) -> Iterator[TaskSummary]:
+def published_summaries(dataset: Dataset) -> Iterator[TaskSummary]:
+    """Yield the rows of published tables, as their sources give them."""
     for row in dataset.aggregates.iter_rows(named=True):
         yield TaskSummary(
             task=row["task"],

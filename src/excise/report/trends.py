@@ -1,0 +1,118 @@
+"""What series do over their runs, as tables: growth with the run number, and stability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from excise.cost.summary import TaskSummary
+from excise.cost.trend import SeriesStability
+from excise.report.model import Block, Cell, Column, Paragraph, Section, Table
+from excise.report.tables import shown
+from excise.stats import Growth, Interval
+from excise.units import format_ratio
+
+# Rows of advice that a reader still reads.
+ADVICE_ROWS: Final = 40
+
+
+def trend_sections(
+    rows: Sequence[TaskSummary], stabilities: Sequence[SeriesStability]
+) -> list[Section]:
+    """Return sections on growth and stability; none where nothing is to be said."""
+    sections = []
+    growing = [row for row in rows if row.growth is not None]
+    if growing:
+        text = (
+            f"{len(growing)} of {len(rows)} series grow with the run number: they have no mean, "
+            "and a later run costs more than an earlier one."
+        )
+        blocks: list[Block] = [Paragraph(text=text, kind="warning"), growth_table(growing)]
+        sections.append(Section(heading="Growth", blocks=blocks))
+    if stabilities:
+        sections.append(Section(heading="Stability", blocks=[stability_table(stabilities)]))
+    return sections
+
+
+def growth_table(rows: Sequence[TaskSummary]) -> Table:
+    """Return slope, law, exponent and start of every series that grows."""
+    units = {row.unit for row in rows}
+    unit = units.pop() if len(units) == 1 else ""
+    return Table(
+        name="growth",
+        columns=[
+            Column(name="task", heading="Task", align="left"),
+            Column(name="configuration", heading="Configuration", align="left"),
+            Column(name="slope", heading="Slope per run", value_unit=unit),
+            Column(name="slope_interval", heading="95 % interval"),
+            Column(name="model", heading="Law", align="left"),
+            Column(name="exponent", heading="Exponent"),
+            Column(name="starts_at", heading="From run"),
+            Column(name="change_ratio", heading="In all"),
+        ],
+        rows=[_growth_row(row, row.growth) for row in rows if row.growth is not None],
+        caption="Growth with the run number",
+        notes=[
+            "Slope: Theil-Sen, interval by Kendall's test, widened for autocorrelation.",
+            "Exponent: k of y0 + c run^k, with its 95 % profile interval.",
+        ],
+    )
+
+
+def _growth_row(row: TaskSummary, found: Growth) -> list[Cell]:
+    change = None if found.change_ratio is None else 1.0 + found.change_ratio
+    return [
+        _word(row.task),
+        _word(row.configuration),
+        Cell(text=shown(found.slope, row.unit), value=found.slope),
+        Cell(text=_interval(found.slope_interval, unit=row.unit)),
+        _word(found.model),
+        Cell(text=_exponent(found), value=found.exponent),
+        Cell(text="–" if found.starts_at is None else f"{found.starts_at:.0f}"),
+        Cell(text="–" if change is None else format_ratio(change), value=change),
+    ]
+
+
+def _exponent(found: Growth) -> str:
+    if found.exponent is None:
+        return "–"
+    text = f"{found.exponent:.2f}"
+    if (interval := found.exponent_interval) is not None:
+        text += f" [{interval.low:.2f}, {interval.high:.2f}]"
+    return text
+
+
+def _interval(interval: Interval | None, *, unit: str) -> str:
+    if interval is None:
+        return "–"
+    return f"[{shown(interval.low, unit)}, {shown(interval.high, unit)}]"
+
+
+def stability_table(found: Sequence[SeriesStability]) -> Table:
+    """Return what is doubtful about each series and what to do; a count of those without fault."""
+    rows = [
+        [_word(each.task), _word(each.configuration), _word(advice.found), _word(advice.action)]
+        for each in found
+        for advice in each.stability.advice
+    ]
+    stable = sum(each.stability.is_stable for each in found)
+    notes = []
+    if len(rows) > ADVICE_ROWS:
+        notes.append(f"and {len(rows) - ADVICE_ROWS:,} more; --json has them all")
+    return Table(
+        name="stability",
+        columns=[
+            Column(name="task", heading="Task", align="left"),
+            Column(name="configuration", heading="Configuration", align="left"),
+            Column(name="found", heading="Found", align="left"),
+            Column(name="action", heading="What to do", align="left"),
+        ],
+        rows=rows[:ADVICE_ROWS],
+        caption=f"{stable} of {len(found)} series are stable"
+        + ("" if stable == len(found) else "; what is doubtful about the others"),
+        notes=notes,
+    )
+
+
+def _word(text: str) -> Cell:
+    return Cell(text=text, value=text)
