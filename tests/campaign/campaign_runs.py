@@ -47,7 +47,7 @@ def small_campaign(marks: Path, *, blocks: int = 20) -> Campaign:
         blocks=blocks,
         warmup=1,
         seed=7,
-        sync=False,
+        sync_interval="never",
     )
 
 

@@ -173,7 +173,7 @@ def sleeper(folder: Path, *, seconds: float, blocks: int = 30) -> Campaign:
         ],
         tasks=[Task(name="t", command=["sleep", str(seconds)])],
         blocks=blocks,
-        sync=False,
+        sync_interval="never",
     )
 
 
@@ -219,7 +219,7 @@ def test_a_run_whose_set_up_fails_does_not_start(tmp_path: Path) -> None:
             )
         ],
         tasks=[Task(name="t", command=["sh", "-c", f"echo run >> {marks}"])],
-        sync=False,
+        sync_interval="never",
     )
     with pytest.raises(HostError, match="a set-up or tear-down command failed: exit code 1"):
         run_campaign(campaign, tmp_path / "c")

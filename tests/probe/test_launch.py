@@ -203,7 +203,9 @@ def test_a_line_is_in_the_journal_before_it_is_echoed(
 ) -> None:
     journal = tmp_path / "journal.jsonl"
     descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    launcher = start_launcher("--journal-fd", str(descriptor), "--sync", pass_fds=(descriptor,))
+    launcher = start_launcher(
+        "--journal-fd", str(descriptor), "--sync-interval-ms", "0", pass_fds=(descriptor,)
+    )
     os.close(descriptor)
     echoed = []
     for sequence in range(20):

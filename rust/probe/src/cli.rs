@@ -7,6 +7,7 @@ use crate::{exec, launch, run};
 use lexopt::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -62,7 +63,8 @@ a line: {\"op\":\"environment\",...}, {\"op\":\"run\",...}, {\"op\":\"exec\",...
 Usage: excise-probe launch [OPTIONS]
 
   --journal-fd N      write each measured line, by one write(2), to this inherited descriptor (O_APPEND) first
-  --sync              and wait until it is on disk (fdatasync) before it is echoed
+  --sync-interval-ms N
+                      and wait for the disk (fdatasync) after the first line of each N ms, 0: after every line
 
 SIGTERM or SIGINT: finish the run in progress, leave the rest, exit 0. A second one: kill it, exit 130.
 
@@ -144,16 +146,24 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Probe
 }
 
 /// A number that must not be zero.
-fn count<T: std::str::FromStr + PartialEq + From<u8>>(
+fn count<T: std::str::FromStr + PartialOrd + From<u8> + std::fmt::Display>(
     parser: &mut lexopt::Parser,
     option: &str,
 ) -> Result<T, ProbeError> {
+    number(parser, option, T::from(1))
+}
+
+/// A whole number that is not below `least`.
+fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display>(
+    parser: &mut lexopt::Parser,
+    option: &str,
+    least: T,
+) -> Result<T, ProbeError> {
     let word = parser.value().map_err(usage)?;
-    let number = word.to_str().and_then(|text| text.parse::<T>().ok());
-    match number {
-        Some(number) if number != T::from(0) => Ok(number),
+    match word.to_str().and_then(|text| text.parse::<T>().ok()) {
+        Some(found) if found >= least => Ok(found),
         _ => Err(usage(format!(
-            "{option} {}: expected a whole number from 1 on",
+            "{option} {}: expected a whole number from {least} on",
             word.to_string_lossy()
         ))),
     }
@@ -264,7 +274,10 @@ fn parse_launch(parser: &mut lexopt::Parser) -> Result<Command, ProbeError> {
         match argument {
             Short('h') | Long("help") => return Ok(Command::Print(LAUNCH_HELP.to_owned())),
             Long("journal-fd") => options.journal = Some(count(parser, "--journal-fd")?),
-            Long("sync") => options.sync = true,
+            Long("sync-interval-ms") => {
+                let milliseconds = number(parser, "--sync-interval-ms", 0_u64)?;
+                options.sync_interval = Some(Duration::from_millis(milliseconds));
+            }
             Long("counter-selftest") => options.counter_self_test = true,
             other => return Err(usage(other.unexpected())),
         }

@@ -111,15 +111,15 @@ def _require_programs(campaign: Campaign) -> None:
 def _opened(campaign: Campaign, path: Path) -> Iterator[tuple[Capture, int]]:
     """Give the capture, new or resumed, and how many runs it already has."""
     if not (path / MANIFEST).exists():
-        with Capture.create(path, _manifest(campaign), sync=campaign.sync) as capture:
+        with Capture.create(path, _manifest(campaign)) as capture:
             yield capture, 0
         return
-    with Capture.open(path, sync=campaign.sync) as capture:
+    with Capture.open(path) as capture:
         kept = capture.manifest.campaign
         if not kept:
             raise CaptureError("holds imported data, not a campaign", source=str(path))
         before = from_plain(kept, source=str(path / MANIFEST))
-        if msgspec.structs.replace(before, sync=campaign.sync) != campaign:
+        if msgspec.structs.replace(before, sync_interval=campaign.sync_interval) != campaign:
             raise CaptureError(
                 "holds another campaign",
                 source=str(path),
@@ -295,7 +295,9 @@ class _Session:
 
     def _launcher(self) -> Launcher:
         return Launcher(
-            journal_fd=self.capture.journal_fd, sync=self.campaign.sync, environment=os.environ
+            journal_fd=self.capture.journal_fd,
+            sync_interval_ns=self.campaign.sync_interval_ns,
+            environment=os.environ,
         )
 
     def _require_effects(self, launcher: Launcher) -> None:

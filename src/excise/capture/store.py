@@ -1,8 +1,9 @@
 """The capture on disk: an append-only journal, raw files, and the seal that ends writing.
 
-A line is written with one `write`, and synced, before the next run starts: a crash of excise costs
-at most the run in progress, a power cut at most the line being written. A torn last line is dropped
-and declared as a `loss` record when the capture is opened again.
+A line is written with one `write` before the next run starts: a crash of excise costs at most the
+run in progress. The launcher waits for the disk at the campaign's `sync_interval`, so that a power
+cut costs at most that much measuring more. A torn last line is dropped and declared as a `loss`
+record when the capture is opened again.
 """
 
 from __future__ import annotations

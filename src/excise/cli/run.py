@@ -72,9 +72,13 @@ def run(
         list[int] | None,
         typer.Option("--expect", help="An exit code that counts as success.", show_default=False),
     ] = None,
-    sync: Annotated[
-        bool | None,
-        typer.Option("--sync/--no-sync", help="Sync each line to disk before the next run."),
+    sync_interval: Annotated[
+        str | None,
+        typer.Option(
+            "--sync-interval",
+            help="Measuring that a power cut may lose: 0s, 100ms, ..., never. [default: 100ms]",
+            show_default=False,
+        ),
     ] = None,
     seal: Annotated[
         bool, typer.Option("--seal/--no-seal", help="Seal the capture when it is complete.")
@@ -109,7 +113,7 @@ def run(
         "warmup": warmup,
         "seed": seed,
         "baseline": baseline,
-        "sync": sync,
+        "sync_interval": sync_interval,
     }
     given = {name: value for name, value in options.items() if value is not None}
     campaign = _campaign(words or [], configuration or [], given, timeout=timeout, expect=expect)

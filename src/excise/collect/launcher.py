@@ -76,10 +76,14 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 class Launcher:
     """A running launcher process that appends to one journal."""
 
-    def __init__(self, *, journal_fd: int, sync: bool, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, *, journal_fd: int, sync_interval_ns: int | None, environment: Mapping[str, str]
+    ) -> None:
         words = [probe_path(), "launch", "--journal-fd", str(journal_fd)]
+        if sync_interval_ns is not None:
+            words += ["--sync-interval-ms", str(sync_interval_ns // 1_000_000)]
         self._process = subprocess.Popen(
-            [*words, "--sync"] if sync else words,
+            words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -92,7 +96,7 @@ class Launcher:
         self._send({"op": "environment", "env": dict(environment)})
 
     def run(self, launches: Iterable[Launch]) -> Iterator[Run]:
-        """Start and measure each launch in order; yield each run when its line is on disk.
+        """Start and measure each launch in order; yield each run when its line is written.
 
         Nothing is sent ahead over an unmeasured command: a run whose set-up failed must not start.
 

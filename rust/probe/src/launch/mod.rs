@@ -23,14 +23,15 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 /// How the launcher is set up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// An inherited descriptor, open for appending, that gets each measured line.
     pub journal: Option<RawFd>,
-    /// Wait for each line to be on disk before it is echoed.
-    pub sync: bool,
+    /// Longest time between two waits for the journal to be on disk; zero: at every line.
+    pub sync_interval: Option<Duration>,
     /// Count page faults and CPU time in place of instructions and cycles.
     pub counter_self_test: bool,
 }
@@ -113,6 +114,7 @@ struct Launcher {
     environment: BTreeMap<String, String>,
     line: LineBuilder,
     floor: Floor,
+    synced: Instant,
 }
 
 const STDOUT_NAME: &CStr = c"excise-stdout";
@@ -133,6 +135,7 @@ impl Launcher {
             environment: BTreeMap::new(),
             line: LineBuilder::default(),
             floor: Floor::new()?,
+            synced: Instant::now(),
         })
     }
 
@@ -299,8 +302,13 @@ impl Launcher {
         let line = self.line.end();
         if let Some(journal) = &self.journal {
             fd::write_once(journal.as_fd(), line).map_err(Stop::Journal)?;
-            if self.options.sync {
-                fd::sync_data(journal.as_fd()).map_err(Stop::Journal)?;
+            if let Some(interval) = self.options.sync_interval {
+                // Waiting for a disk cools caches: after short runs it would be most of what is
+                // measured next, so it is done once for all lines of an interval.
+                if self.synced.elapsed() >= interval {
+                    fd::sync_data(journal.as_fd()).map_err(Stop::Journal)?;
+                    self.synced = Instant::now();
+                }
             }
         }
         fd::write_all(io::stdout().as_fd(), line)?;
