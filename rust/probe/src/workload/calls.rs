@@ -64,7 +64,6 @@ impl Workload for Write {
 /// A file in a folder of our own.
 struct Target {
     path: CString,
-    file: OwnedFd,
     _folder: Folder,
 }
 
@@ -72,11 +71,14 @@ impl Target {
     fn new(folder: Folder) -> Result<Self, ProbeError> {
         let path = folder.file("file")?;
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
-        let file = fd::open(&path, flags, 0o600)
-            .map_err(|error| failed("create", &path.to_string_lossy(), &error))?;
+        // Closed at once: while a file is open for writing, IMA takes each reading open for a
+        // violation, and what would be measured is the logging of those.
+        drop(
+            fd::open(&path, flags, 0o600)
+                .map_err(|error| failed("create", &path.to_string_lossy(), &error))?,
+        );
         Ok(Self {
             path,
-            file,
             _folder: folder,
         })
     }
@@ -107,20 +109,26 @@ impl Workload for Stat {
 }
 
 /// `fstat`
-pub struct Fstat(Target);
+pub struct Fstat {
+    target: Target,
+    file: OwnedFd,
+}
 
 impl Fstat {
     pub fn new(folder: Folder) -> Result<Self, ProbeError> {
-        Ok(Self(Target::new(folder)?))
+        let target = Target::new(folder)?;
+        let file = fd::open(&target.path, libc::O_RDONLY, 0)
+            .map_err(|error| target.failed("open", &error))?;
+        Ok(Self { target, file })
     }
 }
 
 impl Workload for Fstat {
     fn operate(&mut self, operations: u64) -> Result<(), ProbeError> {
         let mut buffer = StatBuffer::new();
-        let file = self.0.file.as_fd();
+        let file = self.file.as_fd();
         for _ in 0..operations {
-            calls::fstat(file, &mut buffer).map_err(|error| self.0.failed("fstat", &error))?;
+            calls::fstat(file, &mut buffer).map_err(|error| self.target.failed("fstat", &error))?;
         }
         Ok(())
     }
