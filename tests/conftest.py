@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ("software_tpm",)
+pytest_plugins = ("lab_guests", "software_tpm")
 
 ROOT = Path(__file__).resolve().parent.parent
 

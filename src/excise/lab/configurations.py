@@ -31,6 +31,7 @@ class Preset:
         proof: Shell fragment after the measurement: attempts that show the mechanism at work.
         probe_options: Options that put the probe itself under a mechanism.
         expectations: What the guest's facts must say.
+        needs_guest_program: Whether a fragment calls `excise-guest`.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Preset:
     proof: str = ""
     probe_options: tuple[str, ...] = ()
     expectations: tuple[Expectation, ...] = field(default=())
+    needs_guest_program: bool = False
 
     def command_line(self) -> tuple[str, ...]:
         """Return the preset's words of the kernel's command line.
@@ -101,6 +103,10 @@ for f in profile manager exception_policy domain_policy; do
 done
 /lab/tomoyo/trigger
 """
+_TOMOYO_WORDS: Final = (
+    "TOMOYO_trigger=/lab/tomoyo/trigger",
+    "TOMOYO_loader=/lab/tomoyo/loader",
+)
 _TOMOYO_PROOF: Final = f"mkdir -p /work/refused\nattempt tomoyo_path {_REFUSED_PROBE}\n"
 
 
@@ -122,7 +128,7 @@ def _tomoyo(name: str, *, profile: int) -> Preset:
         name=name,
         summary=f"TOMOYO with a policy for the workload, {name.split('-')[1]}",
         lsm=("tomoyo",),
-        words=("TOMOYO_trigger=/lab/tomoyo/trigger", "TOMOYO_loader=/lab/tomoyo/loader"),
+        words=_TOMOYO_WORDS,
         files=lambda: _tomoyo_files(profile),
         setup=_TOMOYO_SETUP,
         proof=_TOMOYO_PROOF,
@@ -179,8 +185,8 @@ _DEV_MEM: Final = "attempt dev_mem head -c 1 /dev/mem\n"
 _LANDLOCK_PROOF: Final = """\
 mkdir -p /work/refused
 confined="excise-probe exec --landlock --directory /work/tmpfs --"
-attempt landlock_inside $confined touch /work/tmpfs/x
-attempt landlock_outside $confined touch /work/refused/x
+attempt landlock_inside $confined /bin/touch /work/tmpfs/x
+attempt landlock_outside $confined /bin/touch /work/refused/x
 """
 _LANDLOCK_EXPECTED: Final = (
     *_listed("landlock"),
@@ -207,6 +213,36 @@ def _ima(name: str, summary: str, *, words: tuple[str, ...], refused: bool, leas
         ),
     )
 
+
+_BPF_HOOKS: Final = (
+    "file_open",
+    "file_permission",
+    "inode_permission",
+    "inode_getattr",
+    "inode_create",
+    "inode_unlink",
+    "socket_create",
+    "unix_stream_connect",
+    "bprm_check_security",
+    "task_alloc",
+)
+_BPF_SETUP: Final = f"""\
+mount -t bpf bpf /sys/fs/bpf || refuse "this kernel has no BPF file system"
+excise-guest bpf-lsm /sys/fs/bpf {" ".join(_BPF_HOOKS)} 2>/run/bpf.err || \\
+    refuse "the BPF programs were not attached: $(cat /run/bpf.err)"
+"""
+_BPF_RAN: Final = r"file_open [1-9]\d+\n"
+_BPF_PROOF: Final = "fact bpf_counts excise-guest bpf-count /sys/fs/bpf\n"
+_EVM_SETUP: Final = """\
+excise-guest evm-key 2>/run/evm.err || refuse "EVM has no key: $(cat /run/evm.err)"
+"""
+_EVM_PROOF: Final = """\
+cat /work/ext4/proof/labelled >/dev/null
+fact evm_attribute excise-guest attribute /work/ext4/proof/labelled security.evm
+echo x >/work/ext4/proof/new
+fact evm_attribute_new excise-guest attribute /work/ext4/proof/new security.evm
+"""
+_EVM_HMAC_SHA1: Final = "^02[0-9a-f]{40}$"  # EVM_XATTR_HMAC, then an HMAC-SHA-1
 
 _PRESETS: Final = (
     Preset(
@@ -251,6 +287,18 @@ _PRESETS: Final = (
     _selinux("selinux-enforcing", enforce=1),
     _tomoyo("tomoyo-learning", profile=1),
     _tomoyo("tomoyo-enforcing", profile=3),
+    Preset(
+        name="bpf",
+        summary="BPF LSM, a program that counts and allows on ten hooks",
+        lsm=("bpf",),
+        setup=_BPF_SETUP,
+        proof=_BPF_PROOF,
+        expectations=(
+            *_listed("bpf"),
+            Expectation(fact="bpf_counts", rule="matches", expected=_BPF_RAN),
+        ),
+        needs_guest_program=True,
+    ),
     _ima("ima-off", "IMA built in, no policy", words=("ima_appraise=off",), refused=False, least=1),
     _ima("ima-measure", "IMA measures (tcb)", words=("ima_policy=tcb",), refused=False, least=3),
     _ima(
@@ -268,6 +316,20 @@ _PRESETS: Final = (
         least=3,
     ),
     Preset(
+        name="evm",
+        summary="EVM with an HMAC key, over IMA in its fix mode",
+        words=(_IMA_APPRAISE, "ima_appraise=fix", "evm=fix"),
+        setup=_EVM_SETUP,
+        proof=_EVM_PROOF,
+        expectations=(
+            Expectation(fact="evm", rule="equals", expected="1"),
+            Expectation(fact="ima_count", rule="at_least", expected="3"),
+            Expectation(fact="evm_attribute", rule="matches", expected=_EVM_HMAC_SHA1),
+            Expectation(fact="evm_attribute_new", rule="matches", expected=_EVM_HMAC_SHA1),
+        ),
+        needs_guest_program=True,
+    ),
+    Preset(
         name="fips",
         summary="kernel crypto in FIPS mode",
         words=("fips=1",),
@@ -275,20 +337,35 @@ _PRESETS: Final = (
     ),
     Preset(
         name="all",
-        summary="Yama, lockdown, Landlock, AppArmor and IMA measurement together",
-        lsm=("landlock", "lockdown", "yama", "apparmor"),
-        words=("lockdown=integrity", "ima_policy=tcb"),
-        files=lambda: {"lab/apparmor-profile": policies.apparmor_profile()},
-        setup=_YAMA_SETUP + _APPARMOR_SETUP,
+        summary="Yama, lockdown, Landlock, AppArmor, TOMOYO, BPF LSM and IMA measurement together",
+        lsm=("landlock", "lockdown", "yama", "apparmor", "tomoyo", "bpf"),
+        words=("lockdown=integrity", "ima_policy=tcb", *_TOMOYO_WORDS),
+        files=lambda: {
+            "lab/apparmor-profile": policies.apparmor_profile(),
+            **_tomoyo_files(3),
+        },
+        setup=_YAMA_SETUP + _APPARMOR_SETUP + _TOMOYO_SETUP + _BPF_SETUP,
         probe_options=("--landlock",),
-        proof=_APPARMOR_PROOF + _LANDLOCK_PROOF + _DEV_MEM + _IMA_PROOF + _YAMA_PROOF,
+        proof="".join(
+            (
+                _APPARMOR_PROOF,
+                _TOMOYO_PROOF,
+                _DEV_MEM,
+                _IMA_PROOF,
+                _BPF_PROOF,
+                _YAMA_PROOF,
+            )
+        ),
         expectations=(
             *_YAMA_EXPECTED,
             *_LOCKDOWN_EXPECTED,
-            *_LANDLOCK_EXPECTED,
             *_APPARMOR_EXPECTED,
+            *_listed("landlock", "tomoyo", "bpf"),
+            _attempt("tomoyo_path", ""),
+            Expectation(fact="bpf_counts", rule="matches", expected=_BPF_RAN),
             Expectation(fact="ima_count", rule="at_least", expected="3"),
         ),
+        needs_guest_program=True,
     ),
 )
 

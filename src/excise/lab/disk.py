@@ -81,18 +81,8 @@ def build_image(files: Mapping[str, WorkFile], *, size_mib: int, folder: Path) -
 def _make(tree: Path, image: Path, *, size_mib: int) -> None:
     extended = f"hash_seed={_UUID},root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0"
     command = ["mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-m", "0"]
-    command += [
-        "-O",
-        f"none,{_FEATURES}",
-        "-N",
-        "32768",
-        "-U",
-        _UUID,
-        "-E",
-        extended,
-        "-d",
-        str(tree),
-    ]
+    command += ["-O", f"none,{_FEATURES}", "-N", str(size_mib * 1024), "-U", _UUID]
+    command += ["-E", extended, "-d", str(tree)]
     _call([*command, str(image), f"{size_mib}M"])
 
 
@@ -134,6 +124,8 @@ def _call(command: list[str]) -> subprocess.CompletedProcess[str]:
     except FileNotFoundError as error:
         raise HostError(f"{command[0]} is not installed", hint="Install e2fsprogs") from error
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise HostError(f"{command[0]} failed: {lines[-1]}")
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        said = [line for line in lines if not line.startswith("Warning")]
+        reason = said[0] if said else f"exit code {done.returncode}"
+        raise HostError(f"{command[0]} failed: {reason}")
     return done

@@ -143,7 +143,10 @@ def run_guest(
         plan=plan,
         work_image=work_image(plan, size_mib=machine.work_disk_mib),
         probe=Path(probe_path()),
-        more=quote_files(qualifying_data) if qualifying_data is not None else None,
+        more={
+            **_guest_program(preset),
+            **(quote_files(qualifying_data) if qualifying_data is not None else {}),
+        },
     )
     accelerator = choose_accelerator(machine, kernel=kernel)
     booted = guest.boot(
@@ -203,6 +206,24 @@ def _refuse_missing_lsm(kernel: Kernel, *, preset: Preset) -> None:
         )
 
 
+def _guest_program(preset: Preset) -> dict[str, bytes]:
+    """Return the program for what a shell cannot do; every guest has it where it was built.
+
+    Raises:
+        HostError: If the preset needs it and it was not built.
+    """
+    path = Path(probe_path()).with_name("excise-guest")
+    if path.is_file():
+        return {"bin/excise-guest": path.read_bytes()}
+    if preset.needs_guest_program:
+        raise HostError(
+            f"the preset {preset.name} needs excise-guest, which is missing",
+            source=path.name,
+            hint="Build it with tools/build-guest.sh",
+        )
+    return {}
+
+
 def clock_of(machine: Machine, *, accelerator: Literal["tcg", "kvm"] = "tcg") -> GuestClock:
     """Return what a nanosecond of the machine's figures is."""
     if machine.mode == "count":
@@ -215,7 +236,7 @@ def work_image(plan: Plan, *, size_mib: int) -> bytes:
     parts = [
         f"{path}\0".encode() + msgspec.json.encode(plan.files[path]) for path in sorted(plan.files)
     ]
-    key = digest_of(f"image 2 {size_mib}", *parts)
+    key = digest_of(f"image 3 {size_mib}", *parts)
 
     def build(into: Path) -> None:
         working = into / "building"
@@ -275,7 +296,7 @@ def _refuse_failed_steps(steps: tuple[StepResult, ...], *, configuration: str) -
             text = result.stderr.decode("utf-8", "replace").strip().splitlines()
             raise HostError(
                 f"{result.step.task} failed in the guest {configuration} with exit code "
-                f"{result.exit_code}: {(text or ['no reason given'])[-1]}"
+                f"{result.exit_code}: {(text or ['no reason given'])[0]}"
             )
 
 
