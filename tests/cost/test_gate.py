@@ -1,0 +1,125 @@
+"""The gate: what passes, what fails, and that nothing unjudged passes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from cost_datasets import TWIN, dataset, event, paired_dataset, paired_runs
+
+from excise.capture.journal import Aggregate
+from excise.cost.gate import GateResult, judge
+from excise.errors import Refused, UsageError
+from excise.reference import load
+
+
+def judged(
+    ratio: float, *, limit: float = 0.02, strict: bool = False, **options: float
+) -> GateResult:
+    data = paired_dataset({"b": ratio}, **options)  # type: ignore[arg-type]
+    return judge(data, baseline="none", max_regression_ratio=limit, strict=strict)
+
+
+def test_a_cost_above_the_limit_fails_and_says_so() -> None:
+    found = judged(1.1)
+    assert not found.passed
+    (failure,) = found.failures
+    assert failure.startswith("t under b: +")
+    assert failure.endswith("costs more than +2.0 %")
+    assert found.lines[0].startswith("FAIL ")
+
+
+@pytest.mark.parametrize("ratio", [0.8, 1.0, 1.01])
+def test_costs_below_the_limit_pass(ratio: float) -> None:
+    found = judged(ratio)
+    assert found.passed
+    assert found.failures == ()
+    assert found.lines[0].startswith("ok  ")
+
+
+def test_strict_fails_what_cannot_be_ruled_out() -> None:
+    assert judged(1.0, noise=0.2).passed
+    strict = judged(1.0, noise=0.2, strict=True)
+    assert not strict.passed
+    assert "cannot be ruled out" in strict.failures[0]
+    assert judged(1.0, strict=True).passed
+
+
+def test_too_few_blocks_for_an_interval_do_not_pass() -> None:
+    found = judged(1.0, blocks=4)
+    assert not found.passed
+    assert "4 pairs are too few to judge" in found.failures[0]
+
+
+def test_a_failed_a_a_arm_does_not_pass() -> None:
+    data = paired_dataset({"b": 1.0, TWIN: 1.05})
+    found = judge(data, baseline="none", max_regression_ratio=0.02)
+    assert not found.passed
+    assert "not comparable: the A/A arm differs" in found.failures[0]
+
+
+def test_runs_that_all_failed_do_not_pass() -> None:
+    records = [
+        msgspec.structs.replace(each, ok=each.configuration != "b")
+        for each in paired_runs({"none": 1.0, "b": 1.0})
+    ]
+    found = judge(
+        dataset(records, baseline="none", paired=True), baseline="none", max_regression_ratio=0.5
+    )
+    assert found.failures == ("t under b: no ratio: not comparable: no counted run of b succeeded",)
+
+
+def test_a_published_zero_does_not_pass() -> None:
+    rows = [
+        Aggregate(task="t", configuration=c, metric="duration", unit="ns", mean=mean)
+        for c, mean in (("a", 0.0), ("b", 5.0))
+    ]
+    data = dataset(rows, origin="reference")
+    found = judge(data, baseline="a", max_regression_ratio=0.5)
+    assert found.failures == ("t under b: no ratio: there is no ratio",)
+
+
+def test_published_values_are_judged_by_value() -> None:
+    rows = [
+        Aggregate(task="t", configuration=c, metric="duration", unit="ns", mean=mean)
+        for c, mean in (("a", 4.0), ("b", 5.0))
+    ]
+    data = dataset(rows, origin="reference")
+    assert judge(data, baseline="a", max_regression_ratio=0.3).passed
+    assert not judge(data, baseline="a", max_regression_ratio=0.2).passed
+    assert judge(load("lsmpmon-2008"), baseline="None", max_regression_ratio=1e9).passed
+
+
+def test_child_events_are_not_judged() -> None:
+    runs = paired_runs({"none": 1.0, "b": 1.0})
+    events = [
+        event(each.sequence, "hook", 1000.0 * (9.0 if each.configuration == "b" else 1.0))
+        for each in runs
+    ]
+    data = dataset([*runs, *events], baseline="none", paired=True)
+    found = judge(data, baseline="none", max_regression_ratio=0.02)
+    assert found.passed
+    assert found.compared == 1
+
+
+def test_two_captures_are_judged_the_second_being_the_baseline() -> None:
+    old, new = paired_dataset({"b": 1.0}), paired_dataset({"b": 1.2}, seed=2)
+    found = judge(new, baseline="old", other=old, max_regression_ratio=0.05)
+    assert [failure.split(":")[0] for failure in found.failures] == ["t under b"]
+    assert judge(old, baseline="new", other=new, max_regression_ratio=0.05).passed
+
+
+def test_captures_of_different_machines_are_refused_unless_forced() -> None:
+    from excise.capture.manifest import Fact
+
+    old, new = (
+        paired_dataset({"b": 1.0}, facts=[Fact(name="cpu.model", value=name, must_agree=True)])
+        for name in ("A", "B")
+    )
+    with pytest.raises(Refused, match="different conditions"):
+        judge(new, baseline="old", other=old, max_regression_ratio=0.05)
+    assert judge(new, baseline="old", other=old, max_regression_ratio=0.05, force=True).passed
+
+
+def test_an_unknown_baseline_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no configuration 'x'"):
+        judge(paired_dataset({"b": 1.0}), baseline="x", max_regression_ratio=0.02)
