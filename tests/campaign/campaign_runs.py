@@ -33,7 +33,7 @@ run_campaign(
 
 
 def small_campaign(marks: Path, *, blocks: int = 20) -> Campaign:
-    """Return a campaign whose every run leaves a line in a file, whatever becomes of its journal."""
+    """Return a campaign whose every run leaves a line in a file, whatever the journal says."""
     return Campaign(
         title="kills",
         configurations=[

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 from campaign_runs import (
     RunningCampaign,
     heads,
@@ -20,6 +19,7 @@ from campaign_runs import (
     session_states,
     small_campaign,
 )
+
 from excise.campaign.run import completed_runs, run_campaign
 from excise.campaign.schedule import schedule
 from excise.campaign.spec import Campaign, Configuration, Task
