@@ -106,14 +106,15 @@ def _tomoyo_rules() -> list[str]:
     rules = [
         "misc env \\*",
         "file read/getattr proc:/self/\\*",
-        "file read /dev/zero",
-        "file write /dev/null",
-        "file execute /bin/excise-probe",
+        "file read/getattr /dev/zero",
+        "file write/getattr /dev/null",
+        "file read/getattr/execute /bin/excise-probe",
         "network unix stream bind/listen/connect socket",
     ]
     for place in ("/work/tmpfs", "/work/ext4"):
         folder = f"{place}/excise-probe-\\$"
         rules += [
+            f"file read/getattr {place}/",  # opened by name where a Landlock rule names it
             f"file mkdir {folder}/ 0-0777",
             f"file read/getattr/rmdir {folder}/",
             f"file create {folder}/\\* 0-0777",
