@@ -10,6 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from excise.errors import UsageError
 
 FloatArray = NDArray[np.float64]
+LARGEST = 1e50
+"""Values beyond this, or positive ones below its inverse, are no measurement in any unit; within it
+no ratio, square or cube leaves the range of floats."""
 
 
 def as_values(values: ArrayLike, *, name: str = "values") -> FloatArray:
@@ -20,7 +23,7 @@ def as_values(values: ArrayLike, *, name: str = "values") -> FloatArray:
         name: What the values are, for the error.
 
     Raises:
-        UsageError: Not numbers, not one dimension, empty, or a value is NaN or infinite.
+        UsageError: Not numbers, not one dimension, empty, or a value is NaN or above 1e50.
     """
     try:
         array = np.asarray(values, dtype=np.float64)
@@ -37,6 +40,8 @@ def as_values(values: ArrayLike, *, name: str = "values") -> FloatArray:
             f"{name} hold {int(bad.sum())} values that are not finite, the first at index {first}",
             hint="Leave failed runs out, and count them, before asking for statistics",
         )
+    if np.abs(array).max() > LARGEST:
+        raise UsageError(f"{name} hold a value above {LARGEST:g}", hint="Choose a larger unit")
     return array
 
 
@@ -44,7 +49,7 @@ def as_positive(values: ArrayLike, *, name: str = "values") -> FloatArray:
     """Return the values as `as_values` does, all above zero, so that their logarithm exists.
 
     Raises:
-        UsageError: As `as_values`, or a value is zero or negative.
+        UsageError: As `as_values`, or a value is zero, negative or below 1e-50.
     """
     array = as_values(values, name=name)
     bad = array <= 0
@@ -55,6 +60,8 @@ def as_positive(values: ArrayLike, *, name: str = "values") -> FloatArray:
             f"the first {array[first]:g} at index {first}",
             hint="A ratio needs positive values; a zero time means that the clock is too coarse",
         )
+    if array.min() < 1 / LARGEST:
+        raise UsageError(f"{name} hold a value below {1 / LARGEST:g}", hint="Choose a smaller unit")
     return array
 
 

@@ -81,7 +81,10 @@ def find_quantisation(values: ArrayLike) -> Quantisation:
     ratio = unique.size / array.size
     step = None
     if unique.size >= 3:
-        step = _find_tick(unique, rounding=printed or 0.0)
+        # scaled, so that neither tiny nor huge units leave the range of floats on the way
+        scale = float(np.abs(unique).max())
+        tick = _find_tick(unique / scale, rounding=(printed or 0.0) / scale)
+        step = None if tick is None else tick * scale
         if step is None and printed is not None:
             step = _common_step(unique, printed_step=printed, repeats=ratio < 0.1)
     centre = abs(float(np.median(array)))
@@ -168,9 +171,9 @@ def _refine_tick(unique: FloatArray, *, guess: float, rounding: float) -> float 
     tick = guess
     reach = guess / 4 / max(rounding, 1e-3 * guess) * guess
     offsets = unique[:: -(-unique.size // SPREAD_VALUES)] - unique[0]
-    for samples in (differences, offsets):
+    for samples in (differences, offsets[1:]):
         while True:
-            near = samples[(samples > 0) & (samples <= reach)]
+            near = samples[samples <= reach]
             if near.size == 0:
                 break
             multiples = np.rint(near / tick)
