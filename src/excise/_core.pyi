@@ -4,6 +4,7 @@ from typing import Any
 
 __version__: str
 
+def ima_digest(bank: str, message: bytes) -> bytes: ...
 def ima_replay(
     source: bytes | str,
     chains: list[tuple[int, str, str, bytes, bytes | None]],
@@ -22,7 +23,6 @@ def ima_search(
     end: int | None = ...,
     only: tuple[str, int] | None = ...,
 ) -> tuple[int, int, tuple[str, tuple[int, int, int], int] | None]: ...
-
 def journal_read(lines: bytes, with_batches: bool) -> dict[str, Any]: ...
 
 class ImaRows:

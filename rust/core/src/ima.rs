@@ -3,9 +3,10 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
+use excise_formats::ima::hash::Digests;
 use excise_formats::ima::{
-    Bank, ByteOrder, Chain, ChainSpec, Digest, Findings, Format, Hit, Layout, Listed, Options,
-    Place, Register, Replay, Report, Rule, Search, Supposition, MAX_DIGEST_BYTES,
+    Bank, BankSet, ByteOrder, Chain, ChainSpec, Digest, Findings, Format, Hit, Layout, Listed,
+    Options, Place, Register, Replay, Report, Rule, Search, Supposition, MAX_DIGEST_BYTES,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -361,4 +362,19 @@ pub fn ima_search(
         )
     });
     Ok((outcome.entries, outcome.tried, found))
+}
+
+/// The digest of a message in a bank.
+#[pyfunction]
+pub fn ima_digest<'py>(
+    py: Python<'py>,
+    bank: &str,
+    message: &[u8],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let bank = bank_of(bank)?;
+    let mut wanted = BankSet::default();
+    wanted.insert(bank);
+    let mut digests = Digests::default();
+    digests.compute(wanted, message);
+    Ok(PyBytes::new(py, digests.get(bank)))
 }

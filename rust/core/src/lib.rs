@@ -12,6 +12,8 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
+    use crate::ima::ima_digest;
+    #[pymodule_export]
     use crate::ima::ima_replay;
     #[pymodule_export]
     use crate::ima::ima_search;

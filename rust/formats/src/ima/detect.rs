@@ -152,7 +152,7 @@ fn score_binary(input: &[u8], layout: &Layout) -> (Score, bool) {
     let (mut scratch, mut digests) = (Vec::new(), Digests::default());
     while score.records < DETECT_RECORDS {
         let rest = input.get(at..).unwrap_or(&[]);
-        match frame(rest, layout.order, layout.header_bank.size()) {
+        match frame(rest, layout.order, layout.header_bank.size(), b"") {
             Parsed::Whole(raw) => {
                 let data = raw.body.hashed(&mut scratch);
                 score.records += 1;

@@ -177,20 +177,34 @@ fn name_fault(field: Field, value: &[u8]) -> Option<FieldFault> {
     })
 }
 
-/// The last well-formed digest field's head, so that its like is recognised at once.
-#[derive(Debug, Default)]
+/// The head of the last well-formed digest field, so that its like is recognised at once.
+#[derive(Debug)]
 pub(super) struct DigestMemo {
-    head: Vec<u8>,
-    digest_bytes: usize,
+    /// Up to eight bytes, as they stand in memory, and the mask that picks them.
+    head: u64,
+    mask: u64,
+    /// Bytes of head and digest.
+    value_bytes: usize,
+}
+
+impl Default for DigestMemo {
+    fn default() -> Self {
+        DigestMemo {
+            head: 0,
+            mask: 0,
+            value_bytes: usize::MAX,
+        }
+    }
 }
 
 impl DigestMemo {
     #[inline]
     fn fault(&mut self, field: Field, value: &[u8]) -> Option<FieldFault> {
-        let known = !self.head.is_empty()
-            && value.len() == self.head.len().saturating_add(self.digest_bytes)
-            && value.starts_with(&self.head);
-        if known || field == Field::D {
+        let first = value
+            .first_chunk()
+            .map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        if field == Field::D || (value.len() == self.value_bytes && first & self.mask == self.head)
+        {
             return None;
         }
         self.check(field, value)
@@ -201,10 +215,15 @@ impl DigestMemo {
             Ok(digest) => digest,
             Err(fault) => return Some(fault),
         };
-        if digest_bytes(digest.algorithm) == Some(digest.digest.len()) && field == Field::DNg {
-            let head_bytes = value.len().saturating_sub(digest.digest.len());
-            self.head = value.get(..head_bytes).unwrap_or(&[]).to_vec();
-            self.digest_bytes = digest.digest.len();
+        let head_bytes = value.len().saturating_sub(digest.digest.len());
+        let whole = digest_bytes(digest.algorithm) == Some(digest.digest.len());
+        if whole && field == Field::DNg && head_bytes <= 8 && value.len() >= 8 {
+            let first = value
+                .first_chunk()
+                .map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            self.mask = u64::MAX >> (64 - 8 * head_bytes.clamp(1, 8));
+            self.head = first & self.mask;
+            self.value_bytes = value.len();
         }
         None
     }

@@ -279,7 +279,11 @@ impl Framer {
         if rest.is_empty() || done {
             return if last || done { Step::End } else { Step::More };
         }
-        let raw = match record::frame(rest, layout.order, layout.header_bank.size()) {
+        let known = self
+            .names
+            .get(self.current)
+            .map_or(&[][..], |(name, _)| name);
+        let raw = match record::frame(rest, layout.order, layout.header_bank.size(), known) {
             Parsed::Whole(raw) => raw,
             Parsed::More(field, at) => {
                 if last {
@@ -293,7 +297,11 @@ impl Framer {
                 return Step::End;
             }
         };
-        let slot = self.slot(raw.template_name);
+        let slot = if raw.name_known {
+            self.current
+        } else {
+            self.find_slot(raw.template_name)
+        };
         let (index, offset) = (self.index, self.offset);
         self.index = index.saturating_add(1);
         self.offset = offset.saturating_add(raw.size as u64);

@@ -1,9 +1,9 @@
 //! Digests of template data and the PCR extend, on the raw block functions.
 //!
 //! The hash crates choose SHA-NI or ARMv8 instructions at run time. Whole messages are hashed block
-//! by block from the input slice, so that nothing is copied but the last, padded block; blocks of
-//! independent messages (SHA-1 and SHA-256 of the same data) alternate, which lets the processor
-//! overlap them.
+//! by block from the input slice, so that nothing is copied but the last, padded block. Where both
+//! SHA-1 and SHA-256 are wanted, `excise_paired_sha` computes them together.
+use excise_paired_sha::Pair;
 use sha1::digest::generic_array::typenum::{U128, U64};
 use sha1::digest::generic_array::GenericArray;
 use sha1::digest::Digest as _;
@@ -85,12 +85,18 @@ fn put_wide_words(words: &[u64], out: &mut [u8]) {
 #[derive(Clone, Copy, Debug)]
 pub struct Digests {
     values: [Digest; 5],
+    /// SHA-1 and SHA-256 as words, when both were computed.
+    pair: Pair,
+    /// Whether `values` lags behind `pair`.
+    lagging: bool,
 }
 
 impl Default for Digests {
     fn default() -> Self {
         Digests {
             values: [[0; MAX_DIGEST_BYTES]; 5],
+            pair: Pair::INITIAL,
+            lagging: false,
         }
     }
 }
@@ -110,6 +116,33 @@ impl Digests {
         value.get(..bank.size()).unwrap_or(&[])
     }
 
+    /// Whether the digest of a bank is the one given.
+    #[inline]
+    #[must_use]
+    pub fn equals(&self, bank: Bank, digest: &[u8]) -> bool {
+        match bank {
+            Bank::Sha1 if self.lagging => digest == self.pair.sha1_digest(),
+            Bank::Sha256 if self.lagging => digest == self.pair.sha256_digest(),
+            _ => digest == self.get(bank),
+        }
+    }
+
+    /// SHA-1 and SHA-256 as words; meaningful when both were computed.
+    #[inline]
+    #[must_use]
+    pub fn pair(&self) -> &Pair {
+        &self.pair
+    }
+
+    /// Bring up to date what [`Digests::get`] and [`Digests::padded`] give.
+    #[inline]
+    pub fn refresh(&mut self) {
+        if std::mem::take(&mut self.lagging) {
+            self.values[0][..20].copy_from_slice(&self.pair.sha1_digest());
+            self.values[1][..32].copy_from_slice(&self.pair.sha256_digest());
+        }
+    }
+
     /// The whole digest of a bank, zero-padded on the right to the widest size.
     #[inline]
     #[must_use]
@@ -127,7 +160,11 @@ impl Digests {
     #[inline]
     pub fn compute(&mut self, banks: BankSet, message: &[u8]) {
         let (sha1, sha256) = (banks.contains(Bank::Sha1), banks.contains(Bank::Sha256));
-        if sha1 || sha256 {
+        self.lagging = sha1 && sha256;
+        if self.lagging {
+            self.pair = excise_paired_sha::digest(message);
+            self.refresh();
+        } else if sha1 || sha256 {
             self.narrow(sha1, sha256, message);
         }
         self.compute_wide(banks, message);
@@ -152,34 +189,13 @@ impl Digests {
 
     /// Compute the SHA-1 and SHA-256 digests of a message, and beside them an extend of both banks.
     ///
-    /// The extend is that of the entry before: its blocks do not depend on the message's, so that
-    /// the processor works on both at once. The two chains of extends bound a replay's speed.
+    /// The extend is that of the entry before, which does not depend on the message. Until
+    /// [`Digests::refresh`], only [`Digests::pair`] and [`Digests::equals`] know of the digests.
     #[inline]
     pub fn compute_beside(&mut self, message: &[u8], extend: &mut PairedExtend) {
-        let (mut small, mut large) = (SHA1_INIT, SHA256_INIT);
-        let (mut pcr_small, mut pcr_large) = (SHA1_INIT, SHA256_INIT);
-        let (tail, tails) = padded_tail(message);
-        let mut at = 0usize;
-        for block in whole_blocks(message).chain(tail.iter().take(tails)) {
-            sha256_block(&mut large, block);
-            match at {
-                0 => sha256_block(&mut pcr_large, &extend.sha256),
-                1 => sha256_block(&mut pcr_large, &PADDING_512),
-                _ => {}
-            }
-            sha1_block(&mut small, block);
-            if at == 0 {
-                sha1_block(&mut pcr_small, &extend.sha1);
-            }
-            at = at.saturating_add(1);
-        }
-        if at == 1 {
-            sha256_block(&mut pcr_large, &PADDING_512);
-        }
-        put_words(&small, &mut self.values[0][..20]);
-        put_words(&large, &mut self.values[1][..32]);
-        put_words(&pcr_small, &mut extend.sha1[..20]);
-        put_words(&pcr_large, &mut extend.sha256[..32]);
+        let PairedExtend { register, value } = extend;
+        self.pair = excise_paired_sha::digest_beside(message, register, value);
+        self.lagging = true;
     }
 
     #[inline]
@@ -232,57 +248,39 @@ fn padded_tail(message: &[u8]) -> ([Block; 2], usize) {
     }
 }
 
-/// An extend of the SHA-1 and the SHA-256 bank of one register, as blocks ready to be hashed.
+/// A register's SHA-1 and SHA-256 bank, and what they are extended with next.
 #[derive(Clone, Copy, Debug)]
 pub struct PairedExtend {
-    sha1: Block,
-    sha256: Block,
+    register: Pair,
+    value: Pair,
 }
 
 impl PairedExtend {
     /// Registers as they are, and no value yet.
     #[must_use]
     pub fn new(sha1: &Digest, sha256: &Digest) -> Self {
-        let mut paired = PairedExtend {
-            sha1: [0; 64],
-            sha256: [0; 64],
-        };
-        paired.sha1[..20].copy_from_slice(&sha1[..20]);
-        paired.sha1[40] = 0x80;
-        paired.sha1[62..].copy_from_slice(&320u16.to_be_bytes());
-        paired.sha256[..32].copy_from_slice(&sha256[..32]);
-        paired
+        PairedExtend {
+            register: Pair::from_digests(sha1, sha256),
+            value: Pair::ONES,
+        }
     }
 
     /// Set the values to extend with.
     #[inline]
-    pub fn set(&mut self, sha1: &Digest, sha256: &Digest) {
-        self.sha1[20..40].copy_from_slice(&sha1[..20]);
-        self.sha256[32..].copy_from_slice(&sha256[..32]);
+    pub fn set(&mut self, value: &Pair) {
+        self.value = *value;
     }
 
     /// Extend, without a message beside it.
     pub fn step(&mut self) {
-        let (mut small, mut large) = (SHA1_INIT, SHA256_INIT);
-        sha1_block(&mut small, &self.sha1);
-        sha256_block(&mut large, &self.sha256);
-        sha256_block(&mut large, &PADDING_512);
-        put_words(&small, &mut self.sha1[..20]);
-        put_words(&large, &mut self.sha256[..32]);
+        excise_paired_sha::extend(&mut self.register, &self.value);
     }
 
-    /// The SHA-1 register.
+    /// The registers.
     #[inline]
     #[must_use]
-    pub fn sha1(&self) -> &[u8] {
-        &self.sha1[..20]
-    }
-
-    /// The SHA-256 register.
-    #[inline]
-    #[must_use]
-    pub fn sha256(&self) -> &[u8] {
-        &self.sha256[..32]
+    pub fn register(&self) -> &Pair {
+        &self.register
     }
 }
 
@@ -413,16 +411,19 @@ mod tests {
         for length in 0..data.len() {
             let mut value = Digests::default();
             value.compute(all(), &data[length..]);
-            paired.set(value.padded(Bank::Sha1), value.padded(Bank::Sha256));
+            paired.set(value.pair());
             extend(Bank::Sha1, &mut small, value.padded(Bank::Sha1));
             extend(Bank::Sha256, &mut large, value.padded(Bank::Sha256));
             let (mut beside, mut apart) = (Digests::default(), Digests::default());
             beside.compute_beside(&data[..length], &mut paired);
             apart.compute(all(), &data[..length]);
+            assert!(beside.equals(Bank::Sha1, apart.get(Bank::Sha1)));
+            assert!(!beside.equals(Bank::Sha256, &[0; 32]));
+            beside.refresh();
             assert_eq!(beside.get(Bank::Sha1), apart.get(Bank::Sha1));
             assert_eq!(beside.get(Bank::Sha256), apart.get(Bank::Sha256));
-            assert_eq!(paired.sha1(), &small[..20]);
-            assert_eq!(paired.sha256(), &large[..32]);
+            assert_eq!(paired.register().sha1_digest(), small[..20]);
+            assert_eq!(paired.register().sha256_digest(), large[..32]);
         }
     }
 

@@ -50,6 +50,12 @@ pub fn is_zero(bytes: &[u8]) -> bool {
     bytes.first() == Some(&0) && bytes.iter().all(|byte| *byte == 0)
 }
 
+/// Whether two short texts are the same, without a call.
+#[inline]
+pub(super) fn same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).all(|(a, b)| a == b)
+}
+
 /// Why reading stopped before the end of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -84,6 +90,8 @@ pub(super) struct Raw<'a> {
     pub pcr: u32,
     pub template_hash: &'a [u8],
     pub template_name: &'a [u8],
+    /// Whether the name is the one that was known.
+    pub name_known: bool,
     pub body: Body<'a>,
     /// Bytes of the whole record.
     pub size: usize,
@@ -120,9 +128,14 @@ pub(super) fn ima_data(digest: &[u8], name: &[u8], scratch: &mut Vec<u8>) {
     scratch.resize(digest.len().saturating_add(IMA_NAME_BYTES), 0);
 }
 
-/// Frame the record at the start of `input`.
+/// Frame the record at the start of `input`; a template name equal to `known` is not checked again.
 #[inline]
-pub(super) fn frame(input: &[u8], order: ByteOrder, hash_bytes: usize) -> Parsed<'_> {
+pub(super) fn frame<'a>(
+    input: &'a [u8],
+    order: ByteOrder,
+    hash_bytes: usize,
+    known: &[u8],
+) -> Parsed<'a> {
     let Some(pcr) = order.u32_at(input, 0) else {
         return Parsed::More("pcr", 0);
     };
@@ -148,13 +161,15 @@ pub(super) fn frame(input: &[u8], order: ByteOrder, hash_bytes: usize) -> Parsed
     let Some(template_name) = input.get(name_at + 4..data_at) else {
         return Parsed::More("template-name", name_at + 4);
     };
-    if template_name.iter().any(|byte| !byte.is_ascii_graphic()) {
+    let name_known = same(template_name, known);
+    if !name_known && template_name.iter().any(|byte| !byte.is_ascii_graphic()) {
         return Parsed::Bad(name_at + 4, "template-name", "it is not printable text");
     }
     let head = Raw {
         pcr,
         template_hash,
         template_name,
+        name_known,
         body: Body::Data(&[]),
         size: 0,
     };

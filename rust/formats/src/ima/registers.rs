@@ -1,5 +1,7 @@
 //! The registers that a list extends, each with its chains.
-use super::bank::{Bank, MAX_DIGEST_BYTES};
+use excise_paired_sha::Pair;
+
+use super::bank::{Bank, Digest, MAX_DIGEST_BYTES};
 use super::chain::{Chain, Hit, Offer, Rule};
 use super::findings::Place;
 use super::hash::PairedExtend;
@@ -36,8 +38,8 @@ struct Pending {
 struct Paired {
     slot: usize,
     extend: PairedExtend,
-    /// First bytes of the values looked for, and whether they were found.
-    targets: [Option<u64>; 2],
+    /// First words of the values looked for.
+    targets: [Option<u32>; 2],
     pending: Option<Pending>,
 }
 
@@ -51,10 +53,10 @@ pub(super) struct Registers {
     pairing_decided: bool,
 }
 
-fn first_bytes(digest: &[u8]) -> u64 {
+fn first_word(digest: &Digest) -> u32 {
     digest
         .first_chunk()
-        .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+        .map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
 impl Registers {
@@ -124,9 +126,8 @@ impl Registers {
             return;
         };
         let [small, large] = paired.targets;
-        if small == Some(first_bytes(paired.extend.sha1()))
-            || large == Some(first_bytes(paired.extend.sha256()))
-        {
+        let register = paired.extend.register();
+        if small == Some(register.sha1[0]) || large == Some(register.sha256[0]) {
             let slot = paired.slot;
             self.write_back();
             self.record_hits(slot, &pending);
@@ -149,15 +150,22 @@ impl Registers {
         let Some(register) = self.list.get_mut(paired.slot) else {
             return;
         };
+        let pair = paired.extend.register();
         for chain in &mut register.chains {
-            let (value, bytes) = match chain.bank {
-                Bank::Sha1 => (paired.extend.sha1(), 20),
-                _ => (paired.extend.sha256(), 32),
-            };
-            if let Some(state) = chain.state.get_mut(..bytes) {
-                state.copy_from_slice(value);
+            match chain.bank {
+                Bank::Sha1 => chain.state[..20].copy_from_slice(&pair.sha1_digest()),
+                _ => chain.state[..32].copy_from_slice(&pair.sha256_digest()),
             }
         }
+    }
+
+    /// Whether a register is the paired one, which takes the digests as words.
+    #[inline]
+    pub fn is_paired(&self, pcr: u32) -> bool {
+        let slot = self.slots.get(pcr as usize);
+        self.paired
+            .as_ref()
+            .is_some_and(|paired| slot.is_some_and(|s| *s as usize == paired.slot))
     }
 
     /// Extend the record's register by what it offers.
@@ -190,10 +198,13 @@ impl Registers {
         };
         match &mut self.paired {
             Some(paired) if paired.slot == slot => {
-                let small = offer.value(Bank::Sha1, Rule::Own);
-                let large = offer.value(Bank::Sha256, Rule::Own);
-                if let (Some(small), Some(large)) = (small, large) {
-                    paired.extend.set(small, large);
+                let value = match offer.digests {
+                    _ if offer.violation => Some(&Pair::ONES),
+                    Some(digests) => Some(digests.pair()),
+                    None => None,
+                };
+                if let Some(value) = value {
+                    paired.extend.set(value);
                     paired.pending = Some(pending);
                     return;
                 }
@@ -230,7 +241,7 @@ impl Registers {
             self.paired = Some(Paired {
                 slot,
                 extend: PairedExtend::new(&small.state, &large.state),
-                targets: [small, large].map(|chain| chain.target.map(|t| first_bytes(&t))),
+                targets: [small, large].map(|chain| chain.target.as_ref().map(first_word)),
                 pending: None,
             });
         }

@@ -32,6 +32,8 @@ pub struct Replay {
     padding_bytes: u64,
     core: Core,
     carry: Vec<u8>,
+    /// Bytes to wait for before the carry is looked at again.
+    try_at_bytes: usize,
 }
 
 /// The part of a replay that takes records.
@@ -39,6 +41,10 @@ pub struct Replay {
 struct Core {
     registers: Registers,
     wanted: BankSet,
+    /// Whether a chain extends what the list shows.
+    uses_recorded: bool,
+    /// The template hash that the entry in hand shows, where it is needed.
+    recorded: Digest,
     layout: Option<Layout>,
     digests: Digests,
     findings: Findings,
@@ -52,6 +58,8 @@ impl Replay {
         let mut core = Core {
             registers: Registers::new(others),
             wanted: BankSet::default(),
+            uses_recorded: false,
+            recorded: [0; MAX_DIGEST_BYTES],
             layout: None,
             digests: Digests::default(),
             findings: Findings::default(),
@@ -59,9 +67,11 @@ impl Replay {
         };
         for (bank, rule) in others {
             core.wanted.insert(rule.digest_bank(*bank));
+            core.uses_recorded |= *rule == Rule::Recorded;
         }
         for spec in chains {
             core.wanted.insert(spec.rule.digest_bank(spec.bank));
+            core.uses_recorded |= spec.rule == Rule::Recorded;
             let chain = Chain::new(spec.bank, spec.rule, spec.start, spec.target);
             core.registers.add(spec.pcr, chain);
         }
@@ -72,6 +82,7 @@ impl Replay {
             padding_bytes: 0,
             core,
             carry: Vec::new(),
+            try_at_bytes: 0,
         }
     }
 
@@ -106,16 +117,15 @@ impl Replay {
 
     /// Replay a piece of the input, of any size; what is cut off waits for the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
-        if self.carry.is_empty() {
-            let done = self.process(piece, false);
-            self.carry
-                .extend_from_slice(piece.get(done..).unwrap_or(&[]));
-            return;
-        }
         let mut carry = std::mem::take(&mut self.carry);
         carry.extend_from_slice(piece);
-        let done = self.process(&carry, false);
-        carry.drain(..done.min(carry.len()));
+        if carry.len() >= self.try_at_bytes {
+            let done = self.process(&carry, false).min(carry.len());
+            carry.drain(..done);
+            // A long entry in small pieces is not tried anew at each of them.
+            let more = if done == 0 { carry.len() / 4 } else { 0 };
+            self.try_at_bytes = carry.len().saturating_add(more);
+        }
         self.carry = carry;
     }
 
@@ -191,17 +201,22 @@ impl Core {
                 self.digests.compute_beside(data, extend);
                 self.digests.compute_wide(self.wanted, data);
                 self.registers.extended();
+                if !self.registers.is_paired(record.pcr) {
+                    self.digests.refresh();
+                }
             } else {
                 self.digests.compute(self.wanted, data);
             }
         }
-        let mut recorded = [0u8; MAX_DIGEST_BYTES];
-        if let Some(to) = recorded.get_mut(..record.template_hash.len()) {
-            to.copy_from_slice(record.template_hash);
+        if self.uses_recorded || record.data.is_none() {
+            self.recorded = [0; MAX_DIGEST_BYTES];
+            if let Some(to) = self.recorded.get_mut(..record.template_hash.len()) {
+                to.copy_from_slice(record.template_hash);
+            }
         }
         let offer = Offer {
             digests: record.data.map(|_| &self.digests),
-            recorded: &recorded,
+            recorded: &self.recorded,
             header_bank: layout.header_bank,
             violation,
         };
@@ -210,7 +225,11 @@ impl Core {
             self.findings.violations.push(|| Place::of(record));
         } else if record.data.is_none() {
             self.findings.opaque.push(|| Place::of(record));
-        } else if self.digests.get(layout.header_bank) != record.template_hash {
+        } else if !self
+            .digests
+            .equals(layout.header_bank, record.template_hash)
+        {
+            self.digests.refresh();
             self.findings.bad_hashes.push(|| BadHash {
                 place: Place::of(record),
                 expected: self.digests.get(layout.header_bank).to_vec(),
@@ -218,5 +237,87 @@ impl Core {
             });
         }
         self.findings.note(record, layout.order, &mut self.memo);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ima::template::ByteOrder;
+
+    fn list(order: ByteOrder, bank: Bank, entries: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        for number in 0..entries {
+            let mut data = Vec::new();
+            let digest = [b"sha1:\0".as_slice(), &[number as u8; 20]].concat();
+            let name = format!("/bin/{number}\0").into_bytes();
+            for field in [digest, name] {
+                data.extend_from_slice(&order.u32_bytes(field.len() as u32));
+                data.extend_from_slice(&field);
+            }
+            let mut digests = Digests::default();
+            let mut wanted = BankSet::default();
+            wanted.insert(bank);
+            digests.compute(wanted, &data);
+            out.extend_from_slice(&order.u32_bytes(10 + number % 2));
+            out.extend_from_slice(digests.get(bank));
+            out.extend_from_slice(&order.u32_bytes(6));
+            out.extend_from_slice(b"ima-ng");
+            out.extend_from_slice(&order.u32_bytes(data.len() as u32));
+            out.extend_from_slice(&data);
+        }
+        out
+    }
+
+    fn states(report: &Report) -> Vec<(u32, u64, Vec<Digest>)> {
+        let chains = |r: &Register| r.chains.iter().map(|chain| chain.state).collect();
+        report
+            .registers
+            .iter()
+            .map(|r| (r.pcr, r.entries, chains(r)))
+            .collect()
+    }
+
+    #[test]
+    fn pieces_of_any_size_give_what_the_whole_gives() {
+        let others = [(Bank::Sha1, Rule::Own), (Bank::Sha256, Rule::Own)];
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            for bank in Bank::ALL {
+                let mut bytes = list(order, bank, 40);
+                bytes.extend_from_slice(&[1, 2, 3]);
+                let mut whole = Replay::new(Options::default(), &[], &others);
+                assert_eq!(whole.process(&bytes, true), bytes.len());
+                let whole = whole.finish();
+                assert_eq!(whole.findings.entries, 40);
+                assert_eq!(whole.findings.bad_hashes.count, 0);
+                assert_eq!(whole.trailing_bytes, 3);
+                for size in [1, 2, 7, 64, 1000] {
+                    let mut replay = Replay::new(Options::default(), &[], &others);
+                    bytes.chunks(size).for_each(|piece| replay.feed(piece));
+                    let report = replay.finish();
+                    assert_eq!(
+                        report.detected.map(|d| d.layout),
+                        whole.detected.map(|d| d.layout)
+                    );
+                    assert_eq!(report.fault, whole.fault);
+                    assert_eq!(report.trailing_bytes, 3);
+                    assert_eq!(states(&report), states(&whole));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pending_extend_is_done_before_the_result_is_taken() {
+        let bytes = list(ByteOrder::Little, Bank::Sha1, 1);
+        let others = [(Bank::Sha1, Rule::Own), (Bank::Sha256, Rule::Own)];
+        let mut replay = Replay::new(Options::default(), &[], &others);
+        replay.process(&bytes, true);
+        let zero = [0u8; MAX_DIGEST_BYTES];
+        assert!(replay
+            .finish()
+            .registers
+            .iter()
+            .all(|r| r.chains.iter().all(|c| c.state != zero)));
     }
 }

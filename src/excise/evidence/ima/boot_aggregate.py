@@ -8,24 +8,16 @@ bytes long or as long as the algorithm's, whatever algorithm the entry names.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from excise import _core
 from excise.evidence.checks import Check, Outcome
-from excise.evidence.ima.replay import BootAggregate
+from excise.evidence.ima.replay import REPLAYED_BANKS, BootAggregate
 
 CLAUSE: Final = "Linux security/integrity/ima/ima_crypto.c, ima_calc_boot_aggregate_tfm"
 CHECK_ID: Final = "ima.boot_aggregate"
-
-_HASHES: Final = {
-    "sha1": "sha1",
-    "sha256": "sha256",
-    "sha384": "sha384",
-    "sha512": "sha512",
-    "sm3_256": "sm3",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +43,14 @@ def candidates(bank: str, values: Mapping[int, bytes]) -> tuple[Candidate, ...]:
         bank: The bank; its hash is used.
         values: PCR values by index.
     """
-    if bank not in _HASHES or _HASHES[bank] not in hashlib.algorithms_available:
+    if bank not in REPLAYED_BANKS:
         return ()
     ranges = (7,) if bank == "sha1" else (9, 7)
     found = []
     for last_pcr in ranges:
         if all(index in values for index in range(last_pcr + 1)):
             message = b"".join(values[index] for index in range(last_pcr + 1))
-            digest = hashlib.new(_HASHES[bank], message).digest()
+            digest = _core.ima_digest(bank, message)
             found.append(Candidate(bank=bank, last_pcr=last_pcr, digest=digest))
     return tuple(found)
 
@@ -100,7 +92,7 @@ def _check_entry(entry: BootAggregate, pcrs: Mapping[str, Mapping[int, bytes]]) 
         lacks = ", ".join(map(str, missing)) if values else f"0 to {last}"
         detail = f"{named}PCRs {lacks} of the {bank} bank were not given."
         if not missing:
-            detail = f"{named}This Python has no {bank} hash."
+            detail = f"{named}No bank has the hash {bank}."
         return _check(Outcome.NOT_COVERED, got=got, detail=detail)
     for candidate in computed:
         if candidate.digest == entry.digest:

@@ -6,11 +6,11 @@ it can change what the next verification starts from.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from typing import Final
 
+from excise import _core
 from excise.errors import FormatError
 from excise.evidence.ima.source import Source
 from excise.evidence.pcr import BANK_SIZES_BYTES
@@ -52,7 +52,7 @@ class RecordMark:
         """Return the mark of a record's bytes."""
         return cls(
             size_bytes=len(record),
-            sha256=hashlib.sha256(record).hexdigest(),
+            sha256=_core.ima_digest("sha256", record).hex(),
             head=record[:_HEAD_BYTES].hex(),
         )
 

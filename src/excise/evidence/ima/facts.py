@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from excise.evidence.ima.attempt import Attempt, BankResult
 from excise.evidence.ima.coverage import Coverage
-from excise.evidence.ima.explain import Explanation
 from excise.evidence.ima.replay import Place
 
 if TYPE_CHECKING:
+    from excise.evidence.ima.explain import Explanation
     from excise.evidence.ima.resume import Resumed
 
 

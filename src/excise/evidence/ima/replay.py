@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from excise import _core
 from excise.evidence.ima.source import Source
@@ -51,8 +51,7 @@ class Start:
     line: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(NamedTuple):
     """How a list is laid out; `None` is found out from its first entries.
 
     Attributes:
@@ -66,8 +65,7 @@ class Layout:
     header_bank: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainSpec:
+class ChainSpec(NamedTuple):
     """One register of one bank to replay under one rule, and the value looked for."""
 
     pcr: int
@@ -81,8 +79,7 @@ class ChainSpec:
         return (self.pcr, self.bank, self.rule, self.start, self.target)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(NamedTuple):
     """Where a chain reached the value looked for.
 
     Attributes:
@@ -98,8 +95,7 @@ class Hit:
     states: Mapping[tuple[int, str, str], bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class Chain(NamedTuple):
     """One register of one bank after a replay.
 
     Attributes:
@@ -119,8 +115,7 @@ class Chain:
     broken_at: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Register:
+class Register(NamedTuple):
     """One PCR that the list extends: its index, entries, first entry, and chains."""
 
     pcr: int
@@ -129,8 +124,7 @@ class Register:
     chains: tuple[Chain, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadHash:
+class BadHash(NamedTuple):
     """An entry whose recorded template hash (`got`) is not that of its data (`expected`)."""
 
     place: Place
@@ -138,8 +132,7 @@ class BadHash:
     got: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Malformed:
+class Malformed(NamedTuple):
     """An entry with a field that contradicts its template."""
 
     place: Place
@@ -147,8 +140,7 @@ class Malformed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BootAggregate:
+class BootAggregate(NamedTuple):
     """An entry named `boot_aggregate`; `algorithm` is empty in the old `ima` template."""
 
     place: Place
@@ -157,8 +149,7 @@ class BootAggregate:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(NamedTuple):
     """Why reading stopped before the end of the input.
 
     Attributes:

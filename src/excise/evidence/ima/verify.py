@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from excise.errors import FormatError, UsageError
 from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
@@ -11,12 +12,14 @@ from excise.evidence.ima import boot_aggregate
 from excise.evidence.ima.attempt import Attempt, BankResult, Targets, targets_of
 from excise.evidence.ima.checkpoint import Checkpoint, RecordMark, RegisterState
 from excise.evidence.ima.coverage import Coverage, coverage_of
-from excise.evidence.ima.explain import Explanation, explain
 from excise.evidence.ima.facts import facts_of
 from excise.evidence.ima.list_checks import list_checks, pcr_checks
 from excise.evidence.ima.replay import OWN, ChainSpec, Hit, Layout, Replay, replay, zero
 from excise.evidence.ima.resume import Meeting, Resumed, resume
 from excise.evidence.ima.source import ListInput, Source, opened
+
+if TYPE_CHECKING:
+    from excise.evidence.ima.explain import Explanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +164,8 @@ def _verify(
     ]
     explanations: tuple[Explanation, ...] = ()
     if explain_failure and not tried.reached:
+        from excise.evidence.ima.explain import explain  # a list that passes needs it not
+
         explanations = explain(source, targets, tried, aggregate)
     successor = None
     if _verdict(tuple(checks), tried.results) is Outcome.PASSED:
