@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from excise.cli.options import CaptureArgument, JsonOption, MetricOption, open_dataset, print_json
-from excise.errors import Refused
+from excise.errors import CaptureError, Refused, UsageError
+
+if TYPE_CHECKING:
+    from excise.events.dataset import Dataset
 
 
 def gate(
@@ -43,7 +47,7 @@ def gate(
     from excise.units import parse_percentage
 
     dataset = open_dataset(capture)
-    other = None if baseline in dataset.configurations else open_dataset(baseline)
+    other = None if baseline in dataset.configurations else _other(baseline, dataset)
     result = judge(
         dataset,
         baseline=baseline,
@@ -65,3 +69,17 @@ def gate(
             f"{len(result.failures)} of {result.compared} comparisons exceed {max_regression}",
             differences=result.failures,
         )
+
+
+def _other(name: str, dataset: Dataset) -> Dataset:
+    """Return another capture to compare with; tell what else the name could have been."""
+    try:
+        return open_dataset(name)
+    except CaptureError as error:
+        if Path(name).exists():
+            raise
+        raise UsageError(
+            f"{name!r} is neither a configuration of it nor another capture",
+            source=dataset.name,
+            hint=f"Configurations here: {', '.join(dataset.configurations)}",
+        ) from error

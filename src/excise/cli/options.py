@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from excise.errors import UsageError
+from excise.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
     from excise.events.dataset import Dataset
@@ -44,7 +45,8 @@ CaptureArgument = Annotated[
     str,
     typer.Argument(
         metavar="CAPTURE",
-        help="A capture folder, a .tar.zst of one, or reference:NAME (see `excise show --list`).",
+        help="A capture folder, a .tar.zst of one, - for a .tar.zst on standard input, or "
+        "reference:NAME (see `excise show --list`).",
     ),
 ]
 
@@ -62,6 +64,11 @@ def open_dataset(name: str) -> Dataset:
     from excise.events.load import load_capture
 
     _import_ahead("excise.report.build", "ruptures")
+    if name == "-":
+        with tempfile.NamedTemporaryFile(prefix="excise-", suffix=".tar.zst") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+            file.flush()
+            return load_capture(Path(file.name), name="standard input")
     return load_capture(Path(name))
 
 
@@ -76,14 +83,14 @@ def read_input(name: str) -> bytes:
     """Return the bytes of a file, or of standard input for `-`.
 
     Raises:
-        UsageError: If the file cannot be read.
+        FormatError: If the file cannot be read.
     """
     if name == "-":
         return sys.stdin.buffer.read()
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot be read ({error.strerror})", source=name) from error
+        raise FormatError(f"cannot be read ({error.strerror})", source=name) from error
 
 
 def print_json(value: Any) -> None:
@@ -95,8 +102,10 @@ def print_report(report: Report, *, format_name: str | None, as_json: bool) -> N
     """Print a report on standard output: text fit for the terminal unless asked otherwise."""
     from excise.report.write import format_of, render
 
-    chosen = format_of("-", name="json" if as_json else format_name)
+    chosen = format_of("-", name=format_name or ("json" if as_json else None))
+    if as_json and chosen != "json":
+        raise UsageError(f"--json and --format {format_name} ask for different things")
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 80
-    color = terminal and "NO_COLOR" not in os.environ
+    color = terminal and not os.environ.get("NO_COLOR")
     typer.echo(render(report, format=chosen, width=width, color=color), nl=False)

@@ -20,8 +20,8 @@ def run(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="CAMPAIGN.toml | -- COMMAND",
-            help="A campaign file, or a command after `--`.",
+            metavar="CAMPAIGN.toml | - | -- COMMAND",
+            help="A campaign file, - for one on standard input, or a command after `--`.",
             show_default=False,
         ),
     ] = None,
@@ -139,18 +139,21 @@ def _campaign(
 ) -> Campaign:
     from msgspec.structs import replace
 
-    from excise.campaign.spec import ad_hoc, checked, read_campaign
+    from excise.campaign.spec import ad_hoc, checked, parse_campaign, read_campaign
 
     task: dict[str, Any] = {"timeout": timeout} if timeout is not None else {}
     if expect is not None:
         task["expect"] = expect
-    if len(words) == 1 and words[0].endswith(".toml"):
+    if words == ["-"] or (len(words) == 1 and words[0].endswith(".toml")):
         if configurations:
             raise UsageError(
                 "--configuration goes with a command, not with a campaign file",
                 hint="Write the configuration into the file",
             )
-        campaign = read_campaign(Path(words[0]))
+        if words == ["-"]:
+            campaign = parse_campaign(sys.stdin.buffer.read(), source="standard input")
+        else:
+            campaign = read_campaign(Path(words[0]))
         if task:
             tasks = [replace(each, **task) for each in campaign.tasks]
             campaign = replace(campaign, tasks=tasks)

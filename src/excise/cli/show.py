@@ -23,7 +23,8 @@ def show(
         str | None,
         typer.Argument(
             metavar="CAPTURE",
-            help="A capture folder, a .tar.zst of one, or reference:NAME.",
+            help="A capture folder, a .tar.zst of one, - for a .tar.zst on standard input, or "
+            "reference:NAME.",
             show_default=False,
         ),
     ] = None,

@@ -79,6 +79,7 @@ class Launcher:
     def __init__(
         self, *, journal_fd: int, sync_interval_ns: int | None, environment: Mapping[str, str]
     ) -> None:
+        _require_text(environment)
         words = [probe_path(), "launch", "--journal-fd", str(journal_fd)]
         if sync_interval_ns is not None:
             words += ["--sync-interval-ms", str(sync_interval_ns // 1_000_000)]
@@ -215,6 +216,25 @@ class Launcher:
             + (f": {said}" if said else ""),
             source="excise-probe launch",
             hint="Complete runs are kept; run again to resume",
+        )
+
+
+def _require_text(environment: Mapping[str, str]) -> None:
+    """Refuse variables that are no text: requests are JSON, and a child must not lack any.
+
+    Raises:
+        HostError: Naming them.
+    """
+    wrong = []
+    for name, value in environment.items():
+        try:
+            f"{name}={value}".encode()
+        except UnicodeEncodeError:
+            wrong.append(ascii(name))
+    if wrong:
+        raise HostError(
+            f"these variables of the environment are not UTF-8 text: {', '.join(wrong)}",
+            hint="Unset them, or give them another value",
         )
 
 
