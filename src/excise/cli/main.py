@@ -1,11 +1,12 @@
 """The program: its commands, and the one place that prints errors and returns exit codes.
 
 Exit codes: 0 done · 1 answered "no" · 2 usage · 3 unreadable input · 4 this host cannot · 130
-interrupted.
+interrupted · 141 the reader of the output has gone.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -28,7 +29,9 @@ from excise.cli import (
     show,
     verify,
 )
-from excise.errors import ExciseError
+from excise.errors import ExciseError, HostError, UsageError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     name="excise",
@@ -81,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = list(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        _require_text(words)
         code = app(args=words, standalone_mode=False) or 0
         sys.stdout.flush()
     except ExciseError as error:
@@ -92,11 +96,27 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("excise: interrupted", err=True)
         code = 130
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as error:
+        # Typer turns a broken pipe into exit code 1, which is an answer here.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         # The reader has gone (`| head`); nothing is left to say, also not at interpreter exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _report(HostError("the output could not be written: no room"), as_json=_wants_json(words))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = HostError.exit_code
     sys.exit(code)
+
+
+def _require_text(words: Sequence[str]) -> None:
+    """Refuse arguments that are no text: captures, which are JSON, could not hold them."""
+    for word in words:
+        if not word.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise UsageError(f"the argument {word!r} is not UTF-8 text")
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -115,6 +135,8 @@ def _report(error: ExciseError, *, as_json: bool) -> None:
 
 def _report_usage(error: typer.TyperException, *, as_json: bool) -> None:
     message = error.format_message()
+    if not message:
+        return  # `excise` alone, which has printed its help
     if as_json:
         typer.echo(json.dumps({"error": "UsageError", "reason": message, "exit_code": 2}), err=True)
         return
