@@ -194,8 +194,12 @@ def test_show_prints_text_or_any_other_format(excise: Excise, capture: Path) -> 
     assert "Each task under each configuration" in out
     assert "\x1b" not in out
     for name, start in (
-        ("csv", ""), ("markdown", "# t"), ("latex", "\\documentclass"), ("html", "<!doctype html"), ("json", "{"),
-    ):  # fmt: skip
+        ("csv", "task,configuration,"),
+        ("markdown", "# t"),
+        ("latex", "\\documentclass"),
+        ("html", "<!doctype html"),
+        ("json", "{"),
+    ):
         code, out, err = excise("show", capture, "--format", name)
         assert (code, err) == (0, "")
         assert out.lower().startswith(start)
@@ -295,7 +299,7 @@ def test_import_reads_standard_input_and_says_what_it_read(tmp_path: Path) -> No
     assert (found["format"], found["runs"], found["lost"]) == ("hyperfine", 3, 0)
     shown = program("show", tmp_path / "h.excise", "--json")
     row = json.loads(shown.stdout)["data"]["summaries"][0]
-    assert (row["task"], row["n"], row["median"]) == ("true", 3, 1e6)
+    assert (row["configuration"], row["n"], row["median"]) == ("true", 2, 1e6)
 
 
 def test_a_capture_may_come_on_standard_input(capture: Path, tmp_path: Path) -> None:
