@@ -26,6 +26,7 @@ from excise.cli import (
     lab,
     report,
     run,
+    selftest,
     show,
     verify,
 )
@@ -51,6 +52,7 @@ app.command("compare")(compare.compare)
 app.command("attribute")(show.attribute)
 app.command("report")(report.report)
 app.command("gate")(gate.gate)
+app.add_typer(selftest.app, name="selftest")
 app.add_typer(verify.app, name="verify")
 app.add_typer(lab.app, name="lab")
 

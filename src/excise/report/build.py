@@ -43,7 +43,7 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
     return Report(
         title=dataset.manifest.title,
         sections=[section for section in sections if section.blocks],
-        facts=_facts([dataset], private=private),
+        facts=facts_of([dataset], private=private),
         data={
             "capture": _identity(dataset),
             "summaries": _plain(rows),
@@ -58,7 +58,7 @@ def build_comparison(found: Comparisons, *datasets: Dataset) -> Report:
     return Report(
         title=title,
         sections=[_comparison_section(found, datasets), *_proof(*datasets)],
-        facts=_facts(datasets, private=False),
+        facts=facts_of(datasets, private=False),
         data={"captures": [_identity(each) for each in datasets], **_comparison_data(found)},
     )
 
@@ -73,7 +73,7 @@ def build_attribution(dataset: Dataset, *, task: str | None = None) -> Report:
     return Report(
         title=dataset.manifest.title,
         sections=[_attribution_section(found), *_proof(dataset)],
-        facts=_facts([dataset], private=False),
+        facts=facts_of([dataset], private=False),
         data={"capture": _identity(dataset), "attributions": _plain(found)},
     )
 
@@ -133,7 +133,7 @@ def build_report(
     return Report(
         title=dataset.manifest.title,
         sections=[section for section in sections if section.blocks],
-        facts=_facts([dataset], private=private),
+        facts=facts_of([dataset], private=private),
         data=data,
     )
 
@@ -325,7 +325,8 @@ def _warnings(dataset: Dataset) -> list[Block]:
     return [*warnings, *(Paragraph(text=note) for note in dataset.manifest.notes)]
 
 
-def _facts(datasets: Sequence[Dataset], *, private: bool) -> list[tuple[str, str]]:
+def facts_of(datasets: Sequence[Dataset], *, private: bool) -> list[tuple[str, str]]:
+    """Return name and value of every fact to print at a report's end, private ones if asked."""
     rows = []
     for dataset in datasets:
         manifest = dataset.manifest

@@ -1,0 +1,365 @@
+"""`selftest bench` as a capture: every start in its own process, in randomised blocks.
+
+A run is one start; its child events are the self-tests in it, as the library announced them, and
+the steps before the one that runs them. Every event has its start, so that what remains can be told
+apart into before the first test, between tests, and after the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from excise import __version__
+from excise.campaign.schedule import runs_of_block
+from excise.campaign.spec import TWIN_SUFFIX
+from excise.capture.journal import Event, Record, Run, RunHead, Session
+from excise.capture.manifest import Fact, Manifest
+from excise.capture.store import Capture, new_id, now, sha256_of
+from excise.clock import Clock
+from excise.collect.host import boot_id, host_facts
+from excise.collect.selftest.libraries import BY_CALLBACK, Switch, start_library
+from excise.collect.selftest.measured import Measured, SelfTest, Step, Use
+from excise.collect.selftest.openssl import LOAD_STEPS, OFF, ON, Provider
+from excise.errors import ExciseError
+
+LAYER: Final = "self-test"
+STEP: Final = "step"
+OPERATION: Final = "operation"
+TWIN: Final = OFF + TWIN_SUFFIX
+OnRun = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One run's worth of what a process measured."""
+
+    task: str
+    wall_ns: int
+    start_ns: int
+    events: Sequence[Event]
+    ok: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Something whose start is measured under several configurations.
+
+    Attributes:
+        name: Name of the task.
+        version: Version of the library.
+        method: How its self-tests are seen.
+        measure: For each configuration, what starts it once and returns the parts.
+        facts: Facts of the library that captures must agree in.
+        notes: What a reader should know.
+        raw: Files to keep, by name.
+    """
+
+    name: str
+    library: str
+    version: str
+    method: str
+    measure: Mapping[str, Callable[[], list[Part]]]
+    facts: Sequence[Fact] = ()
+    notes: Sequence[str] = ()
+    raw: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def openssl_subject(provider: Provider, *, use: bool = True) -> Subject:
+    """Return OpenSSL's FIPS provider as a subject.
+
+    Args:
+        provider: A provider that was found.
+        use: Whether to run one operation of each kind twice after each load.
+    """
+    measure = {
+        variant.name: partial(_load, provider, variant.name, use) for variant in provider.variants
+    }
+    facts = [
+        _fact("library.openssl.version", provider.version),
+        _fact("library.openssl.fips.sha256", sha256_of(provider.module)),
+    ]
+    notes = [f"OpenSSL {provider.version}: children of a load by {BY_CALLBACK}."]
+    notes += provider.notes
+    raw = {}
+    for variant in provider.variants:
+        path = variant.command_configuration
+        if path is not None:
+            raw[path.name] = path.read_bytes()
+            keys = ", ".join(variant.keys)
+            facts.append(Fact(name=f"fipsmodule.cnf of {variant.name}", value=keys))
+    return Subject(
+        name=f"load provider, {provider.version}",
+        library="openssl",
+        version=provider.version,
+        method=BY_CALLBACK,
+        measure=measure,
+        facts=facts,
+        notes=notes,
+        raw=raw,
+    )
+
+
+def library_subject(switch: Switch, *, version: str) -> Subject:
+    """Return a library with an environment switch as a subject."""
+    task = f"start {switch.name}, {version}"
+    return Subject(
+        name=task,
+        library=switch.name,
+        version=version,
+        method=switch.method,
+        measure={
+            OFF: partial(_start, switch, task, forced=False),
+            ON: partial(_start, switch, task, forced=True),
+        },
+        facts=[_fact(f"library.{switch.name}.version", version)],
+        notes=[f"{switch.name} {version}: children of a start by {switch.method}."],
+    )
+
+
+def run_bench(
+    subjects: Sequence[Subject],
+    path: Path,
+    *,
+    blocks: int,
+    seed: int = 1,
+    on_run: OnRun | None = None,
+) -> Path:
+    """Measure every subject under all its configurations into a new capture.
+
+    Args:
+        subjects: What to start.
+        path: Capture folder to make.
+        blocks: Measured blocks; the first start of each configuration is one more, kept apart.
+        seed: Seed of the order.
+        on_run: Called after each start with starts done, starts in all, and its task.
+
+    Raises:
+        CaptureError: If the capture cannot be written.
+    """
+    per_block = sum(len(subject.measure) + 1 for subject in subjects)
+    with Capture.create(path, _manifest(subjects, seed)) as capture:
+        for subject in subjects:
+            for name, data in subject.raw.items():
+                capture.add_raw(name, data)
+        capture.append(_session("started", 0))
+        sequence = done = 0
+        for block in range(blocks + 1):
+            for subject, head in _block(subjects, block, seed):
+                arm = OFF if head.configuration == TWIN else head.configuration
+                records = _records(subject.measure[arm], subject.name, head, sequence)
+                capture.extend(records)
+                sequence += sum(isinstance(each, Run) for each in records)
+                done += 1
+                if on_run is not None:
+                    on_run(done, per_block * (blocks + 1), subject.name)
+        capture.append(_session("finished", sequence))
+    return path
+
+
+def _block(subjects: Sequence[Subject], block: int, seed: int) -> Iterator[tuple[Subject, RunHead]]:
+    """Yield the starts of a block; the subjects in turn, each one's configurations at random."""
+    for subject in subjects:
+        arms = [*subject.measure]
+        arms.insert(arms.index(OFF) + 1, TWIN)
+        for head in runs_of_block(block, tasks=[subject.name], arms=arms, seed=seed, warmup=0):
+            yield subject, head
+
+
+def _records(
+    measure: Callable[[], list[Part]], task: str, head: RunHead, sequence: int
+) -> list[Record]:
+    try:
+        parts = measure()
+    except ExciseError as error:
+        failed = Part(task=task, wall_ns=0, start_ns=0, events=(), ok=False, error=str(error))
+        parts = [failed]
+    records: list[Record] = []
+    for number, part in enumerate(parts):
+        at = sequence + number
+        records.append(
+            Run(
+                sequence=at,
+                block=head.block,
+                task=part.task,
+                configuration=head.configuration,
+                run=head.run,
+                phase=head.phase,
+                start_ns=part.start_ns,
+                wall_ns=part.wall_ns if part.ok else None,
+                ok=part.ok,
+                error=part.error,
+            )
+        )
+        records.extend(_at(event, at) for event in part.events)
+    return records
+
+
+def _at(event: Event, sequence: int) -> Event:
+    from msgspec.structs import replace
+
+    return replace(event, sequence=sequence)
+
+
+def _load(provider: Provider, variant_name: str, use: bool) -> list[Part]:
+    variant = next(each for each in provider.variants if each.name == variant_name)
+    fips = variant.name != OFF
+    found = provider.load(variant, again=fips, use=use)
+    task = f"load provider, {provider.version}"
+    parts = [_start_part(found, task, LOAD_STEPS)]
+    if fips:
+        again = _stage_part(found, f"run self-tests again, {provider.version}", "again")
+        parts.append(again)
+    for round_, word in ((1, "first"), (2, "second")):
+        uses = [each for each in found.uses if each.round == round_ and each.result == "ok"]
+        if uses:
+            parts.append(_use_part(found, uses, f"{word} use, {provider.version}", round_))
+    return parts
+
+
+def _start(switch: Switch, task: str, *, forced: bool) -> list[Part]:
+    found = start_library(switch, forced=forced)
+    return [_start_part(found, task, switch.start)]
+
+
+def _start_part(found: Measured, task: str, names: Sequence[str]) -> Part:
+    steps = [found.step(name) for name in names]
+    tests = [test for test in found.tests if test.stage == "load"]
+    wall_ns = sum(step.end_ns - step.start_ns for step in steps)
+    events = [_test_event(test) for test in tests]
+    events += _step_events(steps)
+    if own := found.own_ns.get("load"):
+        events.append(Event(sequence=0, layer="probe", event="self-test callback", value=own))
+    return Part(
+        task=task,
+        wall_ns=wall_ns,
+        start_ns=steps[0].start_ns,
+        events=events,
+        ok=all(step.ok for step in steps) and all(test.phase == "Pass" for test in tests),
+        error=_failure(steps, tests, found.lost),
+    )
+
+
+def _step_events(steps: Sequence[Step]) -> list[Event]:
+    """Return the steps before the one that runs the tests, as children of the start."""
+    return [
+        Event(
+            sequence=0,
+            layer=STEP,
+            event=step.name,
+            start_ns=step.start_ns,
+            value=step.end_ns - step.start_ns,
+        )
+        for step in steps[:-1]
+    ]
+
+
+def _stage_part(found: Measured, task: str, name: str) -> Part:
+    step = found.step(name)
+    tests = [test for test in found.tests if test.stage == name]
+    events = [_test_event(test) for test in tests]
+    if own := found.own_ns.get(name):
+        events.append(Event(sequence=0, layer="probe", event="self-test callback", value=own))
+    return Part(
+        task=task,
+        wall_ns=step.end_ns - step.start_ns,
+        start_ns=step.start_ns,
+        events=events,
+        ok=step.ok,
+        error=None if step.ok else "the provider's self-tests failed",
+    )
+
+
+def _use_part(found: Measured, uses: Sequence[Use], task: str, round_: int) -> Part:
+    events = []
+    for use in uses:
+        events.append(
+            Event(
+                sequence=0,
+                layer=OPERATION,
+                event=use.name,
+                start_ns=use.start_ns,
+                value=use.end_ns - use.start_ns,
+            )
+        )
+        events.extend(
+            _test_event(test, parent=f"{OPERATION}|{use.name}")
+            for test in found.tests
+            if test.stage == use.name and use.start_ns <= test.start_ns < use.end_ns
+        )
+    absent = [each.name for each in found.uses if each.round == round_ and each.result != "ok"]
+    return Part(
+        task=task,
+        wall_ns=sum(use.end_ns - use.start_ns for use in uses),
+        start_ns=uses[0].start_ns,
+        events=events,
+        ok=True,
+        error=f"not done: {', '.join(absent)}" if absent else None,
+    )
+
+
+def _test_event(test: SelfTest, *, parent: str | None = None) -> Event:
+    return Event(
+        sequence=0,
+        layer=LAYER,
+        event=test.name,
+        parent=parent,
+        start_ns=test.start_ns,
+        value=test.end_ns - test.start_ns,
+    )
+
+
+def _failure(steps: Sequence[Step], tests: Sequence[SelfTest], lost: int) -> str | None:
+    said = [f"step {step.name} failed" for step in steps if not step.ok]
+    said += [f"{test.name}: {test.phase}" for test in tests if test.phase != "Pass"]
+    if lost:
+        said.append(f"{lost} tests did not fit the helper")
+    return "; ".join(said) or None
+
+
+def _manifest(subjects: Sequence[Subject], seed: int) -> Manifest:
+    arms = list(dict.fromkeys(name for subject in subjects for name in subject.measure))
+    return Manifest(
+        id=new_id(),
+        created=now(),
+        title="Self-tests at the start of "
+        + ", ".join(f"{subject.library} {subject.version}" for subject in subjects),
+        origin="measured",
+        excise_version=__version__,
+        baseline=OFF,
+        twin=TWIN,
+        paired=True,
+        seed=seed,
+        campaign={
+            "selftest": "bench",
+            "configurations": [{"name": name} for name in arms],
+            "tasks": [{"name": subject.name} for subject in subjects],
+        },
+        host_facts=[*host_facts(), *(fact for subject in subjects for fact in subject.facts)],
+        clocks=[Clock(name="CLOCK_MONOTONIC_RAW", resolution_ns=1.0)],
+        notes=[note for subject in subjects for note in subject.notes],
+    )
+
+
+def _session(state: str, runs: int) -> Session:
+    import msgspec
+
+    return msgspec.convert(
+        {
+            "kind": "session",
+            "state": state,
+            "at": now(),
+            "runs_done": runs,
+            "excise_version": __version__,
+            "boot_id": boot_id(),
+        },
+        type=Session,
+    )
+
+
+def _fact(name: str, value: str) -> Fact:
+    return Fact(name=name, value=value, must_agree=True)

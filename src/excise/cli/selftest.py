@@ -1,0 +1,323 @@
+"""`excise selftest`: what self-tests at start-up cost, and who pays for them unasked."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from excise.cli.options import FormatOption, JsonOption, MetricOption, open_dataset, print_report
+from excise.errors import HostError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from excise.campaign.selftest_bench import Subject
+    from excise.collect.selftest.tree import Tree
+
+app = typer.Typer(
+    name="selftest",
+    help="What self-tests at start-up cost a process, a command, a day; and who pays unasked.",
+    no_args_is_help=True,
+)
+
+TreeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tree",
+        metavar="SUITE",
+        help="Also measure this Debian suite's packages, in a throw-away tree in the cache: "
+        "trixie, sid. May be given several times.",
+        show_default=False,
+    ),
+]
+OutputOption = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="CAPTURE", help="Capture to write.", show_default=False),
+]
+ProgressOption = Annotated[
+    bool, typer.Option("--progress/--no-progress", help="Show progress on a terminal.")
+]
+
+
+@app.command("bench")
+def bench(
+    tree: TreeOption = None,
+    library: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--library",
+            help="Only this library: openssl, libgcrypt, gnutls, nss, wolfssl.",
+            show_default=False,
+        ),
+    ] = None,
+    blocks: Annotated[int, typer.Option("--blocks", min=1, help="Measured blocks.")] = 15,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the order.")] = 1,
+    use: Annotated[
+        bool,
+        typer.Option("--use/--no-use", help="Do one operation of each kind twice after a load."),
+    ] = True,
+    output: OutputOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the capture if it exists.")
+    ] = False,
+    progress: ProgressOption = True,
+    format_name: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Time every self-test at the start of each cryptographic library that is here.
+
+    Each start is a process of its own, in randomised blocks of off, on, and on with cached status.
+
+    Example: excise selftest bench --tree trixie -o selftests.excise
+    """
+    from excise.campaign.selftest_bench import run_bench
+    from excise.collect.selftest.kernel import host_kernel_tests
+    from excise.collect.selftest.openssl import CACHED, ON
+    from excise.report.selftest import build_bench
+
+    path = _output_path(output or "selftests.excise", force=force)
+    with _shown(progress) as on_step, tempfile.TemporaryDirectory(prefix="excise-fips-") as folder:
+        trees = _trees(tree or [], on_step)
+        subjects, present = _subjects(trees, library or [], Path(folder), use=use)
+        if not subjects:
+            reasons = "; ".join(f"{each.library}: {each.note}" for each in present)
+            raise HostError(
+                f"no library with self-tests that can be measured is here ({reasons})",
+                hint="Try --tree trixie, which brings OpenSSL's FIPS provider",
+            )
+        run_bench(
+            subjects,
+            path,
+            blocks=blocks,
+            seed=seed,
+            on_run=lambda done, total, task: on_step(task, done, total),
+        )
+    report = build_bench(
+        open_dataset(str(path)),
+        on=ON,
+        cached=CACHED,
+        present=present,
+        kernel=host_kernel_tests(),
+        beside=[open_dataset("reference:fips-2016"), open_dataset("reference:fips-today")],
+    )
+    print_report(report, format_name=format_name, as_json=as_json)
+    typer.echo(f"Wrote {path}; `excise attribute {path}` has every child", err=True)
+
+
+def _output_path(name: str, *, force: bool) -> Path:
+    path = Path(name)
+    if path.exists() and force and (path / "manifest.json").is_file():
+        shutil.rmtree(path)
+    elif path.exists():
+        raise UsageError(
+            "already exists", source=name, hint="Give another path with -o, or --force"
+        )
+    return path
+
+
+def _trees(suites: list[str], on_step: Callable[[str, int, int], None]) -> list[Tree]:
+    from excise.collect.selftest.tree import host_tree, make_tree
+
+    return [host_tree(), *(make_tree(suite, on_step=on_step) for suite in suites)]
+
+
+def _subjects(
+    trees: list[Tree], wanted: list[str], folder: Path, *, use: bool
+) -> tuple[list[Subject], list[Any]]:
+    """Return what can be measured, and what was looked for."""
+    from excise.campaign.selftest_bench import library_subject, openssl_subject
+    from excise.collect.selftest.libraries import (
+        BY_CALLBACK,
+        LIBRARIES,
+        Presence,
+        look_for,
+        look_for_go,
+    )
+    from excise.collect.selftest.openssl import find_provider
+
+    known = ["openssl", *(each.name for each in LIBRARIES)]
+    if unknown := [name for name in wanted if name not in known]:
+        raise UsageError(f"no library is called {unknown[0]!r}", hint=f"Known: {', '.join(known)}")
+    subjects: list[Subject] = []
+    present: list[Presence] = []
+    for place in trees if not wanted or "openssl" in wanted else []:
+        name = "openssl" if place.loader is None else f"openssl of {place.suite}"
+        try:
+            own = folder / place.suite
+            own.mkdir()
+            provider = find_provider(place, folder=own)
+        except HostError as error:
+            present.append(Presence(library=name, state="absent", note=f"{error.reason}."))
+            continue
+        subject = openssl_subject(provider, use=use)
+        subjects.append(subject)
+        present.append(
+            Presence(library=name, state="measured", version=provider.version, method=BY_CALLBACK)
+        )
+    for switch in LIBRARIES:
+        if wanted and switch.name not in wanted:
+            continue
+        found = look_for(switch)
+        present.append(found)
+        if found.state == "measured":
+            subjects.append(library_subject(switch, version=found.version))
+    if not wanted:
+        present.append(look_for_go())
+    return subjects, present
+
+
+@contextmanager
+def _shown(progress: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Give the function to call with what is done: a bar on a terminal, else nothing."""
+    if not (progress and sys.stderr.isatty()):
+        yield lambda _text, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
+        task = bar.add_task("preparing", total=None)
+
+        def update(text: str, done: int, total: int) -> None:
+            bar.update(task, description=text, completed=done, total=total)
+
+        yield update
+
+
+@app.command("check")
+def check(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND]",
+            help="Command to run under observation; without one, this system's set-up is judged.",
+            show_default=False,
+        ),
+    ] = None,
+    pid: Annotated[
+        int | None,
+        typer.Option("--pid", help="Look at a running process instead.", show_default=False),
+    ] = None,
+    format_name: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether a command, a process or this system pays for self-tests while FIPS is off.
+
+    Exit code: 1 yes, 0 no, 4 where it cannot be seen. The command's output goes to standard error.
+
+    Example: excise selftest check -- gpg --print-md sha256 /etc/hostname
+    """
+    from excise.collect.selftest.verdict import check_command, check_process, check_system
+    from excise.report.selftest_check import build_check
+
+    if words and pid is not None:
+        raise UsageError("give a command or --pid, not both")
+    if words:
+        found = check_command(words)
+    elif pid is not None:
+        found = check_process(pid)
+    else:
+        found = check_system()
+    print_report(build_check(found), format_name=format_name, as_json=as_json)
+    raise typer.Exit(found.exit_code)
+
+
+@app.command("commands")
+def commands(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMMAND...]",
+            help="Commands, each in one argument: 'openssl rand -hex 8'. "
+            "[default: openssl, curl, ssh, gpg, python]",
+            show_default=False,
+        ),
+    ] = None,
+    tree: Annotated[
+        str | None,
+        typer.Option(
+            "--tree",
+            metavar="SUITE",
+            help="Run the commands of this Debian suite, from a throw-away tree in the cache.",
+            show_default=False,
+        ),
+    ] = None,
+    blocks: Annotated[int, typer.Option("--blocks", min=1, help="Measured blocks.")] = 30,
+    cold: Annotated[
+        bool,
+        typer.Option("--cold/--no-cold", help="Also with the files dropped from the page cache."),
+    ] = True,
+    starts_per_day: Annotated[
+        int, typer.Option("--starts-per-day", min=1, help="For the cost per day.")
+    ] = 10_000,
+    share: Annotated[
+        str, typer.Option("--share", help="Share of a process's life that the extra may take.")
+    ] = "1%",
+    target: Annotated[
+        str, typer.Option("--target", help="Half-width of the ratio's interval to reach.")
+    ] = "5%",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the order.")] = 1,
+    metric: MetricOption = None,
+    output: OutputOption = None,
+    progress: ProgressOption = True,
+    format_name: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure whole commands with self-tests off, on, and on with cached status.
+
+    The same command goes on where it was stopped. Warm and cold starts are told apart.
+
+    Example: excise selftest commands --tree trixie 'openssl rand -hex 8' --starts-per-day 5000
+    """
+    from excise.campaign.run import run_campaign
+    from excise.campaign.selftest_commands import baselines_of, plan_commands
+    from excise.cli.progress import run_progress
+    from excise.collect.selftest.tree import COMMAND_PACKAGES, host_tree, make_tree
+    from excise.cost.selftest_commands import command_costs
+    from excise.report.selftest_commands import build_commands
+    from excise.units import parse_percentage
+
+    wanted_share, wanted_target = parse_percentage(share), parse_percentage(target)
+    with _shown(progress) as on_step:
+        place = make_tree(tree, packages=COMMAND_PACKAGES, on_step=on_step) if tree else host_tree()
+    plan = plan_commands(words or [], tree=place, blocks=blocks, cold=cold, seed=seed)
+    path = Path(output or "selftest-commands.excise")
+    with run_progress(plan.campaign.runs, shown=progress and sys.stderr.isatty()) as on_progress:
+        finished = run_campaign(plan.campaign, path, on_progress=on_progress)
+    if finished.interrupted:
+        typer.echo(f"Stopped after {finished.done} of {finished.total} runs", err=True)
+        raise typer.Exit(130)
+    dataset = open_dataset(str(path))
+    costs = command_costs(
+        dataset,
+        baselines=baselines_of(plan.campaign),
+        starts_per_day=starts_per_day,
+        share=wanted_share,
+        target=wanted_target,
+        metric=metric,
+    )
+    report = build_commands(
+        dataset,
+        costs,
+        starts_per_day=starts_per_day,
+        share=wanted_share,
+        target=wanted_target,
+        notes=plan.notes,
+    )
+    print_report(report, format_name=format_name, as_json=as_json)
+    typer.echo(f"Wrote {path} ({finished.done} runs, {finished.failed} failed)", err=True)

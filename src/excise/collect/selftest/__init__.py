@@ -1,0 +1,1 @@
+"""Self-tests of cryptographic libraries: run, timed and watched on this machine."""
