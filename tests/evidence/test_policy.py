@@ -15,8 +15,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
-from quote_builders import ecc_key, pem
-from test_signature import certificate, keyid, xattr
 
 from excise.errors import FormatError, UsageError
 from excise.evidence.checks import Outcome
@@ -33,6 +31,8 @@ from excise.evidence.policy import (
     appraise_entries,
 )
 from excise.evidence.signature import Keyring, SignatureResult
+from quote_builders import ecc_key, pem
+from test_signature import certificate, keyid, xattr
 
 
 def sha256(content: bytes) -> bytes:

@@ -11,6 +11,17 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
+
+from excise.errors import FormatError
+from excise.evidence.attestation_key import read_attestation_key
+from excise.evidence.checks import Outcome
+from excise.evidence.quote import QuoteAppraisal, verify_quote
+from excise.evidence.tpm_structures import (
+    parse_attest,
+    parse_public,
+    parse_signature,
+    qualified_name,
+)
 from quote_builders import (
     AK_ATTRIBUTES,
     QuoteCase,
@@ -23,17 +34,6 @@ from quote_builders import (
     sized,
     tpm2b_public,
     tpmt_public,
-)
-
-from excise.errors import FormatError
-from excise.evidence.attestation_key import read_attestation_key
-from excise.evidence.checks import Outcome
-from excise.evidence.quote import QuoteAppraisal, verify_quote
-from excise.evidence.tpm_structures import (
-    parse_attest,
-    parse_public,
-    parse_signature,
-    qualified_name,
 )
 
 GOOD = QuoteCase()

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from quote_builders import ecc_key, pem, rsa_key
 
 from excise.errors import FormatError
 from excise.evidence.signature import (
@@ -29,6 +28,7 @@ from excise.evidence.signature import (
     SignatureResult,
     parse_file_signature,
 )
+from quote_builders import ecc_key, pem, rsa_key
 from software_tpm import _skip
 
 DIGEST = hashlib.sha256(b"content").digest()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from report_example import HOSTILE, build_example
 
 from excise.report.model import Report
+from report_example import HOSTILE, build_example
 
 
 @pytest.fixture(scope="session")

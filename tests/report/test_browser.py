@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_example import HOSTILE, build_example
 
 from conftest import skip
 from excise.report.html import render_html
+from report_example import HOSTILE, build_example
 
 pytestmark = pytest.mark.browser
 

@@ -357,3 +357,32 @@ def test_the_result_is_plain_values():
     again = json.loads(json.dumps(result.as_dict()))
     assert again["verdict"] == "PASSED"
     assert again["facts"]["match_index"] == 4
+
+
+def test_a_long_stream_goes_through_a_file(monkeypatch):
+    import io
+
+    from excise.evidence.ima import source
+
+    monkeypatch.setattr(source, "_IN_MEMORY_BYTES", 100)
+    monkeypatch.setattr(source, "_PIECE_BYTES", 64)
+    raw = binary_list(ENTRIES)
+    result = verify_list(io.BytesIO(raw), pcrs=pcrs_after(ENTRIES, rule="padded-sha1"))
+    assert result.verdict is Outcome.PASSED
+    assert result.banks[0].rule == "padded-sha1"
+    with read_list(io.BytesIO(raw)) as rows:
+        assert len(list(rows)) == len(ENTRIES)
+
+
+def test_verifying_loads_no_heavy_module():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\nfrom excise.evidence.ima import verify_list\n"
+        "assert verify_list(b'', pcrs={}).verdict == 'NOT_COVERED'\n"
+        "print(sorted({'polars', 'numpy', 'scipy', 'cryptography', 'altair', 'msgspec', 'rich'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
