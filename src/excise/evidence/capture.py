@@ -223,9 +223,10 @@ def _claims(
     covered = _covered_names(files, ima) if quoted and ima is not None else {}
     if ima is not None:
         reached = quoted and ima.verdict is Outcome.PASSED
+        entries, violations = ima.coverage.covered_entries, ima.replay.violations.count
         yield Claim(
             name="IMA measured",
-            value=f"{ima.coverage.covered_entries} entries, {ima.replay.violations.count} violations",
+            value=f"{entries} entries, {violations} violations",
             proven=reached,
             by="the list leads to the quoted PCR 10" if reached else "PCR 10 is not reached",
         )
