@@ -105,6 +105,16 @@ def test_an_overlap_is_found_and_named(checkpoint):
         assert result.checkpoint.offset == len(binary_list(ALL))
 
 
+def test_an_overlap_that_ends_in_a_repeated_violation_is_found():
+    before = [*FIRST, violation(), violation(), violation()]
+    old = verify_list(binary_list(before), pcrs=pcrs_after(before)).checkpoint
+    entries = [*before, *LATER]
+    result = verify_list(binary_list(entries[5:]), pcrs=pcrs_after(entries), checkpoint=old)
+    assert result.verdict is Outcome.PASSED
+    assert result.meeting is Meeting.OVERLAP
+    assert result.facts["new_entries"] == 6
+
+
 def test_a_gap_is_found_and_named(checkpoint):
     pcrs = pcrs_after(ALL, "sha1", "sha256")
     missing = len(binary_list(ALL[13:15]))
@@ -141,6 +151,21 @@ def test_a_reboot_is_named_and_the_new_list_verified_from_its_beginning(checkpoi
     assert meeting_check(result).outcome is Outcome.NOT_COVERED
     assert result.checkpoint.count == 31
     assert result.checkpoint.base_offset == 0
+
+
+@pytest.mark.parametrize("start_offset", [None, 0])
+@pytest.mark.parametrize("place", [3, 12, 20])
+def test_a_new_boot_that_measures_the_same_last_file_is_still_a_new_boot(
+    checkpoint, place, start_offset
+):
+    rebooted = [boot_aggregate(BOOT), *files(30, prefix="/usr/bin/boo2")]
+    rebooted[place] = FIRST[-1]
+    pcrs = pcrs_after(rebooted, "sha1", "sha256")
+    result = verify_list(
+        binary_list(rebooted), pcrs=pcrs, checkpoint=checkpoint, start_offset=start_offset
+    )
+    assert result.verdict is Outcome.PASSED
+    assert result.meeting is Meeting.RESTARTED
 
 
 def test_a_shorter_list_of_a_new_boot_is_named(checkpoint):

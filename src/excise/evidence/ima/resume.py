@@ -7,7 +7,7 @@ serve to find the point, and to name an overlap, a gap, a reboot or a shortened 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -15,7 +15,7 @@ from typing import Final
 from excise import _core
 from excise.evidence.checks import Check, Outcome
 from excise.evidence.ima.attempt import Attempt, Key, State, Targets, attempt
-from excise.evidence.ima.checkpoint import Checkpoint
+from excise.evidence.ima.checkpoint import Checkpoint, RecordMark
 from excise.evidence.ima.replay import Layout, Start
 from excise.evidence.ima.source import Source
 
@@ -40,6 +40,11 @@ class Meeting(StrEnum):
         """Return whether the replay started from the checkpoint, not from the list's start."""
         return self in (Meeting.RESUMED, Meeting.OVERLAP, Meeting.CONTINUED)
 
+
+_SEARCHED_BYTES: Final = 256 << 20
+"""Bytes that are hashed, at most, to find the last covered record in an input."""
+_MAX_PLACES: Final = 8
+"""Places tried when it stands at several."""
 
 _OUTCOMES: Final = {
     Meeting.RESUMED: Outcome.PASSED,
@@ -202,30 +207,51 @@ def _declared(request: _Request, checkpoint: Checkpoint, start_offset: int) -> R
     else:
         meeting = Meeting.OVERLAP
         text = f"The first {position} bytes of the input were covered before."
-    return _answer(tried, meeting, text, base=start_offset, checkpoint=checkpoint)
+    answer = _answer(tried, meeting, text, base=start_offset, checkpoint=checkpoint)
+    if tried.reached or start_offset:
+        return answer
+    restarted = _restart(request, checkpoint, after=None)
+    return restarted if restarted.tried.reached else answer
 
 
 def _searched(request: _Request, checkpoint: Checkpoint) -> Resumed:
     """Find the checkpoint's last record in the input: at its offset, or anywhere."""
     mark, source = checkpoint.last_record, request.source
     position = checkpoint.offset - checkpoint.base_offset
+    first: Resumed | None = None
     if mark.is_at(source, position - mark.size_bytes):
         tried = request.from_state(checkpoint, position)
-        return _answer(
-            tried, Meeting.RESUMED, "", base=checkpoint.base_offset, checkpoint=checkpoint
+        base = checkpoint.base_offset
+        first = _answer(tried, Meeting.RESUMED, "", base=base, checkpoint=checkpoint)
+        if tried.reached:
+            return first
+    for found in _places(source, mark, checkpoint.offset):
+        position = found + mark.size_bytes
+        answer = _answer(
+            request.from_state(checkpoint, position),
+            Meeting.OVERLAP,
+            f"The first {position} bytes of the input were covered before.",
+            base=checkpoint.offset - position,
+            checkpoint=checkpoint,
         )
-    found = source.find(bytes.fromhex(mark.head), 0)
-    while found >= 0:
+        if answer.tried.reached:
+            return answer
+        first = first or answer
+    # The same record may well stand in the list of a new boot.
+    restarted = _restart(request, checkpoint, after=0)
+    return restarted if first is None or restarted.tried.reached else first
+
+
+def _places(source: Source, mark: RecordMark, last_end: int) -> Iterator[int]:
+    """Give the offsets of a record in an input; there are several where violations repeat."""
+    head, found, places = bytes.fromhex(mark.head), -1, 0
+    for _ in range(max(1, _SEARCHED_BYTES // mark.size_bytes)):
+        found = source.find(head, found + 1)
+        if not 0 <= found <= last_end - mark.size_bytes or places == _MAX_PLACES:
+            return
         if mark.is_at(source, found):
-            position = found + mark.size_bytes
-            text = f"The first {position} bytes of the input were covered before."
-            tried = request.from_state(checkpoint, position)
-            base = checkpoint.offset - position
-            meeting = Meeting.OVERLAP
-            if base >= 0:
-                return _answer(tried, meeting, text, base=base, checkpoint=checkpoint)
-        found = source.find(bytes.fromhex(mark.head), found + 1)
-    return _restart(request, checkpoint, after=0)
+            places += 1
+            yield found
 
 
 def _restart(request: _Request, checkpoint: Checkpoint, *, after: int | None) -> Resumed:
