@@ -15,6 +15,7 @@ from excise.cli.options import (
     open_dataset,
     print_report,
 )
+from excise.errors import UsageError
 
 
 def compare(
@@ -34,6 +35,13 @@ def compare(
     force: Annotated[
         bool, typer.Option("--force", help="Compare captures made under different conditions.")
     ] = False,
+    bootstrap: Annotated[
+        bool,
+        typer.Option(
+            "--bootstrap",
+            help="Check workloads of the probe by a bootstrap over blocks and batches too.",
+        ),
+    ] = False,
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -45,16 +53,23 @@ def compare(
     Example: excise compare demo.excise --margin 2%
     """
     from excise.cost.comparison import compare_configurations, compare_datasets
+    from excise.cost.levels import compare_levels
     from excise.report.build import build_comparison
     from excise.units import parse_percentage
 
-    first = open_dataset(capture)
     margin_ratio = parse_percentage(margin)
+    first = open_dataset(capture, with_batches=bootstrap)
     if other is None:
         found = compare_configurations(
             first, baseline=baseline, metric=metric, margin_ratio=margin_ratio
         )
-        report = build_comparison(found, first)
+        levels = compare_levels(first, found) if bootstrap else []
+        report = build_comparison(found, first, levels=levels)
+    elif bootstrap:
+        raise UsageError(
+            "--bootstrap resamples the blocks of one capture, and two were given",
+            hint="Measure both in one campaign",
+        )
     else:
         second = open_dataset(other)
         found = compare_datasets(

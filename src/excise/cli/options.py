@@ -51,8 +51,12 @@ CaptureArgument = Annotated[
 ]
 
 
-def open_dataset(name: str) -> Dataset:
+def open_dataset(name: str, *, with_batches: bool = False) -> Dataset:
     """Return the dataset a user named: a capture, an archive, or reference:NAME.
+
+    Args:
+        name: As given on the command line; - is an archive on standard input.
+        with_batches: Whether to keep every batch of the probe's runs.
 
     Raises:
         ExciseError: If it does not exist or cannot be read.
@@ -68,8 +72,8 @@ def open_dataset(name: str) -> Dataset:
         with tempfile.NamedTemporaryFile(prefix="excise-", suffix=".tar.zst") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
             file.flush()
-            return load_capture(Path(file.name), name="standard input")
-    return load_capture(Path(name))
+            return load_capture(Path(file.name), name="standard input", with_batches=with_batches)
+    return load_capture(Path(name), with_batches=with_batches)
 
 
 def _import_ahead(*modules: str) -> None:

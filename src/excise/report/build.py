@@ -11,6 +11,7 @@ from excise.capture.manifest import Manifest
 from excise.cost.attribution import Attribution
 from excise.cost.comparison import Comparison, Comparisons, compare_configurations
 from excise.cost.explain import attributions
+from excise.cost.levels import LevelComparison
 from excise.cost.summary import TaskSummary, summaries
 from excise.cost.trend import stabilities
 from excise.errors import UsageError
@@ -18,6 +19,7 @@ from excise.events.dataset import Dataset
 from excise.evidence.checks import AppraisalResult
 from excise.report import pictures, tables
 from excise.report.evidence import evidence_section
+from excise.report.levels import level_rows, level_sections
 from excise.report.model import Block, Chart, Paragraph, Report, Section, file_safe
 from excise.report.trends import trend_sections
 from excise.stats import AAOutcome, Verdict
@@ -52,14 +54,30 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
     )
 
 
-def build_comparison(found: Comparisons, *datasets: Dataset) -> Report:
-    """Return comparisons as a report: the default lines, the table, the A/A arm."""
+def build_comparison(
+    found: Comparisons, *datasets: Dataset, levels: Sequence[LevelComparison] = ()
+) -> Report:
+    """Return comparisons as a report: the default lines, the table, the A/A arm.
+
+    Args:
+        found: What was compared.
+        datasets: What it was found in, the baseline first.
+        levels: Cross-checks by bootstrap, where asked for.
+    """
     title = " against ".join(dataset.manifest.title for dataset in datasets)
+    sections = [
+        _comparison_section(found, datasets),
+        *level_sections(levels),
+        *_proof(*datasets),
+    ]
+    data = {"captures": [_identity(each) for each in datasets], **_comparison_data(found)}
+    if levels:
+        data["bootstrap"] = level_rows(levels)
     return Report(
         title=title,
-        sections=[_comparison_section(found, datasets), *_proof(*datasets)],
+        sections=sections,
         facts=facts_of(datasets, private=False),
-        data={"captures": [_identity(each) for each in datasets], **_comparison_data(found)},
+        data=data,
     )
 
 
