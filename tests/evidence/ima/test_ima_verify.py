@@ -275,6 +275,16 @@ def test_both_forms_of_a_zero_aggregate_name_the_absent_tpm(size):
     assert outcomes(result)["ima.fields"] is Outcome.PASSED
 
 
+def test_pcrs_of_a_boot_that_measured_nothing_cannot_confirm_an_aggregate():
+    blank = {"sha256": dict.fromkeys(range(10), bytes(32))}
+    _, other = aggregate_check(boot_aggregate(BOOT["sha256"]), blank)
+    assert other.outcome is Outcome.NOT_COVERED
+    assert "cannot confirm" in other.detail
+    assert aggregate_check(boot_aggregate(blank["sha256"]), blank)[1].outcome is Outcome.PASSED
+    partly = {"sha256": {**blank["sha256"], 7: b"\1" * 32}}
+    assert aggregate_check(boot_aggregate(BOOT["sha256"]), partly)[1].outcome is Outcome.FAILED
+
+
 def test_the_aggregate_of_another_bank_is_not_compared_across():
     boot = {"sha1": BOOT["sha1"]}
     _, check = aggregate_check(boot_aggregate(BOOT["sha256"]), boot)

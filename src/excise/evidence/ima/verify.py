@@ -150,7 +150,9 @@ def _verify(
     )
     tried = resumed.tried
     coverage = coverage_of(tried, targets, before=resumed.checkpoint)
-    aggregate = boot_aggregate.check(tried.first.boot_aggregates.items, targets.boot)
+    aggregate = boot_aggregate.check(
+        tried.first.boot_aggregates.items, targets.boot, resumed=resumed.checkpoint is not None
+    )
     checks = [
         *list_checks(
             tried.first,
