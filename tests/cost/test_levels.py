@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-
 from cost_datasets import TWIN, dataset, paired_runs
+
 from excise.capture.journal import Probe, Run
 from excise.cost.comparison import compare_configurations
 from excise.cost.levels import compare_levels
@@ -16,7 +16,7 @@ from excise.stats import Verdict
 
 
 def probed(ratio: float, *, batch_noise: float, blocks: int = 40) -> Dataset:
-    """Return workload runs: the block's level comes from `paired_runs`, batches scatter round it."""
+    """Return workload runs: levels of blocks as in `paired_runs`, batches scattered round them."""
     draw = np.random.default_rng(5)
 
     def with_probe(run: Run) -> Run:
