@@ -347,24 +347,9 @@ impl Framer {
             return Step::More;
         }
         let cut_off = size == line.len();
-        let head = match ascii::parse_head(line) {
-            Ok(head) if ascii::banks_of_hex(head.hash_hex.len()).contains(&layout.header_bank) => {
-                head
-            }
-            Ok(_) => {
-                self.fail(0, "template-hash", "it is not of the list's bank", cut_off);
-                return Step::End;
-            }
-            Err((at, field, reason)) => {
-                self.fail(at, field, reason, cut_off);
-                return Step::End;
-            }
-        };
-        self.hash.clear();
-        if !ascii::unhex(head.hash_hex, &mut self.hash) {
-            self.fail(3, "template-hash", "it is not hex", cut_off);
+        let Some(head) = self.ascii_head(layout, line, cut_off) else {
             return Step::End;
-        }
+        };
         let slot = self.slot(head.template_name);
         let mut known = self.rebuild(slot, head.fields, layout);
         let mut lines = 1u64;
@@ -401,6 +386,32 @@ impl Framer {
             template_slot: slot,
             data: known.then_some(self.data.as_slice()),
         })
+    }
+
+    /// Take the head of a line, and its hash into `self.hash`; a line that is no entry is the fault.
+    fn ascii_head<'a>(
+        &mut self,
+        layout: &Layout,
+        line: &'a [u8],
+        cut_off: bool,
+    ) -> Option<ascii::Head<'a>> {
+        let head = match ascii::parse_head(line) {
+            Ok(head) => head,
+            Err((at, field, reason)) => {
+                self.fail(at, field, reason, cut_off);
+                return None;
+            }
+        };
+        self.hash.clear();
+        let reason = if !ascii::banks_of_hex(head.hash_hex.len()).contains(&layout.header_bank) {
+            "it is not of the list's bank"
+        } else if !ascii::unhex(head.hash_hex, &mut self.hash) {
+            "it is not hex"
+        } else {
+            return Some(head);
+        };
+        self.fail(3, "template-hash", reason, cut_off);
+        None
     }
 
     /// Rebuild the data of a line into `self.data`.

@@ -176,25 +176,30 @@ pub(super) fn frame<'a>(
     if template_name == b"ima" {
         return frame_ima(input, order, data_at, head);
     }
-    let Some(data_bytes) = order.u32_at(input, data_at) else {
-        return Parsed::More("template-data length", data_at);
+    frame_data(input, order, data_at, head)
+}
+
+#[inline]
+fn frame_data<'a>(input: &'a [u8], order: ByteOrder, at: usize, head: Raw<'a>) -> Parsed<'a> {
+    let Some(data_bytes) = order.u32_at(input, at) else {
+        return Parsed::More("template-data length", at);
     };
     let data_bytes = data_bytes as usize;
     if data_bytes > MAX_TEMPLATE_DATA_BYTES {
         return Parsed::Bad(
-            data_at,
+            at,
             "template-data length",
             "it is beyond the limit of 16 MiB",
         );
     }
-    let size = data_at + 4 + data_bytes;
-    match input.get(data_at + 4..size) {
+    let size = at + 4 + data_bytes;
+    match input.get(at + 4..size) {
         Some(data) => Parsed::Whole(Raw {
             body: Body::Data(data),
             size,
             ..head
         }),
-        None => Parsed::More("template-data", data_at + 4),
+        None => Parsed::More("template-data", at + 4),
     }
 }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from excise.evidence.ima.attempt import Attempt, BankResult
 from excise.evidence.ima.coverage import Coverage
-from excise.evidence.ima.replay import Place
+from excise.evidence.ima.replay import Place, Replay
 
 if TYPE_CHECKING:
     from excise.evidence.ima.explain import Explanation
@@ -41,6 +41,23 @@ def facts_of(
         "uncovered_entries_by_pcr": dict(coverage.other_entries),
         "trailing_bytes": found.trailing_bytes,
         "padding_bytes": found.padding_bytes,
+        **_findings(found),
+        "kexec_boots": max(0, sum(e.pcr == pcr for e in found.boot_aggregates.items) - 1),
+        "banks": [_bank(result) for result in tried.results],
+        "replayed": {
+            f"{chain.bank}:{register.pcr}": chain.value.hex()
+            for register in found.registers
+            if register.entries
+            for chain in register.chains
+            if chain.broken_at is None
+        },
+        "explanations": [explanation.as_dict() for explanation in explanations],
+    }
+
+
+def _findings(found: Replay) -> dict[str, Any]:
+    """Return what was found in single entries: all are counted, the first thousand shown."""
+    return {
         "templates": dict(found.templates),
         "violations": {
             "count": found.violations.count,
@@ -69,16 +86,6 @@ def facts_of(
             }
             for entry in found.boot_aggregates.items
         ],
-        "kexec_boots": max(0, sum(e.pcr == pcr for e in found.boot_aggregates.items) - 1),
-        "banks": [_bank(result) for result in tried.results],
-        "replayed": {
-            f"{chain.bank}:{register.pcr}": chain.value.hex()
-            for register in found.registers
-            if register.entries
-            for chain in register.chains
-            if chain.broken_at is None
-        },
-        "explanations": [explanation.as_dict() for explanation in explanations],
     }
 
 
