@@ -127,6 +127,7 @@ def run_bench(
     *,
     blocks: int,
     seed: int = 1,
+    raw: Mapping[str, bytes] | None = None,
     on_run: OnRun | None = None,
 ) -> Path:
     """Measure every subject under all its configurations into a new capture.
@@ -136,6 +137,7 @@ def run_bench(
         path: Capture folder to make.
         blocks: Measured blocks; the first start of each configuration is one more, kept apart.
         seed: Seed of the order.
+        raw: Further files to keep, by name.
         on_run: Called after each start with starts done, starts in all, and its task.
 
     Raises:
@@ -145,7 +147,9 @@ def run_bench(
     with Capture.create(path, _manifest(subjects, seed)) as capture:
         for subject in subjects:
             for name, data in subject.raw.items():
-                capture.add_raw(name, data)
+                capture.add_raw(f"{subject.version}-{name}", data)
+        for name, data in (raw or {}).items():
+            capture.add_raw(name, data)
         capture.append(_session("started", 0))
         sequence = done = 0
         for block in range(blocks + 1):

@@ -58,6 +58,16 @@ def bench(
         ),
     ] = None,
     blocks: Annotated[int, typer.Option("--blocks", min=1, help="Measured blocks.")] = 15,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            "--kernel",
+            metavar="SERIES",
+            help="Also boot this kernel in a guest without self-tests, as usual, and with fips=1: "
+            "6.12, 6.12-cloud, 6.1, or a path.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the order.")] = 1,
     use: Annotated[
         bool,
@@ -78,6 +88,7 @@ def bench(
     Example: excise selftest bench --tree trixie -o selftests.excise
     """
     from excise.campaign.selftest_bench import run_bench
+    from excise.campaign.selftest_kernel import boot_kernels
     from excise.collect.selftest.kernel import host_kernel_tests
     from excise.collect.selftest.openssl import CACHED, ON
     from excise.report.selftest import build_bench
@@ -92,11 +103,13 @@ def bench(
                 f"no library with self-tests that can be measured is here ({reasons})",
                 hint="Try --tree trixie, which brings OpenSSL's FIPS provider",
             )
+        boots = boot_kernels(kernel, on_step=on_step) if kernel else []
         run_bench(
             subjects,
             path,
             blocks=blocks,
             seed=seed,
+            raw={f"dmesg-{boot.state.replace(' ', '-')}": boot.dmesg for boot in boots},
             on_run=lambda done, total, task: on_step(task, done, total),
         )
     report = build_bench(
@@ -105,6 +118,7 @@ def bench(
         cached=CACHED,
         present=present,
         kernel=host_kernel_tests(),
+        boots=boots,
         beside=[open_dataset("reference:fips-2016"), open_dataset("reference:fips-today")],
     )
     print_report(report, format_name=format_name, as_json=as_json)

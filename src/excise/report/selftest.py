@@ -45,6 +45,7 @@ def build_bench(
     cached: str,
     present: Sequence[Any] = (),
     kernel: Any = None,
+    boots: Sequence[Any] = (),
     beside: Sequence[Dataset] = (),
 ) -> Report:
     """Return what `selftest bench` measured.
@@ -55,6 +56,7 @@ def build_bench(
         cached: Configuration with the status of an earlier run cached.
         present: Libraries that were looked for, whether they are here or not.
         kernel: What the kernel tells of its own self-tests, or None.
+        boots: Kernels that were booted in guests, in several states; the first is the baseline.
         beside: Published figures to print beside.
     """
     starts, tests = start_costs(dataset), test_costs(dataset)
@@ -77,6 +79,8 @@ def build_bench(
     if uses:
         table = _uses_table(uses, off=dataset.manifest.baseline or "", on=on)
         sections.append(Section(heading="First use and second use", blocks=[table]))
+    if boots:
+        sections.append(Section(heading="Self-tests of a kernel", blocks=[_boots_table(boots)]))
     sections += _looked_for(present, kernel)
     sections += [_beside(other) for other in beside]
     return Report(
@@ -102,6 +106,16 @@ def build_bench(
             ],
             "libraries": _plain(present),
             "kernel": dataclasses.asdict(kernel) if kernel is not None else None,
+            "boots": [
+                {
+                    "release": boot.release,
+                    "state": boot.state,
+                    "init_instructions": boot.init_instructions,
+                    "setup_instructions": boot.setup_instructions,
+                    "tests": dataclasses.asdict(boot.tests),
+                }
+                for boot in boots
+            ],
         },
     )
 
@@ -287,6 +301,48 @@ def _within(use: UseCost) -> str:
     every = [name for name in use.tests if name in use.again]
     first = [f"{name} (first only)" for name in use.tests if name not in use.again]
     return ", ".join([*first, *every]) or "–"
+
+
+def _boots_table(boots: Sequence[Any]) -> Table:
+    base = boots[0].init_instructions
+    return Table(
+        name="boots",
+        columns=[
+            Column(name="release", heading="Kernel", align="left"),
+            Column(name="state", heading="State", align="left"),
+            Column(name="init", heading="To first process", value_unit="1"),
+            Column(name="change", heading="Change"),
+            Column(name="setup", heading="Set-up after it", value_unit="1"),
+            Column(name="passed", heading="Passed"),
+            Column(name="unknown", heading="Not tested"),
+            Column(name="logged", heading="In the log"),
+        ],
+        rows=[
+            [
+                _word(boot.release),
+                _word(boot.state),
+                tables.value_cell(boot.init_instructions, "1"),
+                Cell(
+                    text=format_ratio(boot.init_instructions / base),
+                    value=boot.init_instructions / base,
+                ),
+                tables.value_cell(boot.setup_instructions, "1"),
+                _number(boot.tests.selftests.get("passed", 0)),
+                _number(boot.tests.selftests.get("unknown", 0)),
+                _number(len(boot.tests.logged)),
+            ]
+            for boot in boots
+        ],
+        caption="Instructions of a boot in a guest, counted; the same boot gives the same number",
+        notes=[
+            "As usual: the kernel's default, FIPS off. The log names tests in FIPS mode only.",
+            "Self-tests that run beside the set-up are counted there, later ones nowhere.",
+        ],
+    )
+
+
+def _number(value: int) -> Cell:
+    return Cell(text=str(value), value=value)
 
 
 def _looked_for(present: Sequence[Any], kernel: Any) -> list[Section]:
