@@ -22,8 +22,10 @@ from excise.stats import (
     compare_unpaired,
     holm,
 )
+from excise.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 ALPHA: Final = 0.05
+_NS_PER: Final = {"ns": 1, "us": NS_PER_US, "µs": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _Key = tuple[str, str, str, str]  # task, configuration, layer, event
 Order = Literal["paired blocks", "order unknown", "published values"]
 
@@ -333,14 +335,29 @@ def _published(dataset: Dataset, baseline: str, margin_ratio: float) -> list[Com
 
 def _published_pairs(first: Dataset, second: Dataset, margin_ratio: float) -> list[Comparison]:
     ours = {
-        (*_key(row), row.configuration): row for row in summaries(first) if row.typical is not None
+        (*_key(row), row.configuration): row
+        for row in map(_as_duration, summaries(first))
+        if row.typical is not None
     }
     rows = []
-    for row in summaries(second):
+    for row in map(_as_duration, summaries(second)):
         base = ours.get((*_key(row), row.configuration))
         if base is not None and (_is_published(row) or _is_published(base)):
             rows.append(_by_value(base, row, margin_ratio))
     return rows
+
+
+def _as_duration(row: TaskSummary) -> TaskSummary:
+    """Return a time in ns under one name, so that runs stand beside a table in ms or s."""
+    factor = _NS_PER.get(row.unit)
+    if factor is None or row.metric not in ("duration", "wall_ns", "op_ns"):
+        return row
+    scaled: dict[str, Any] = {
+        name: None if value is None else value * factor
+        for name in ("first", "min", "mean", "median", "p95", "p99", "max", "sd")
+        for value in [getattr(row, name)]
+    }
+    return replace(row, metric="duration", unit="ns", **scaled)
 
 
 def _is_published(row: TaskSummary) -> bool:
