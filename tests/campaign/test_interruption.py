@@ -25,8 +25,8 @@ from excise.campaign.schedule import schedule
 from excise.campaign.spec import Campaign, Configuration, Task
 from excise.capture.journal import Run, Session, encode
 from excise.capture.manifest import Manifest
-from excise.capture.store import JOURNAL, MANIFEST, Capture
-from excise.errors import CaptureError, HostError
+from excise.capture.store import JOURNAL, MANIFEST, Capture, read_manifest
+from excise.errors import CaptureError, HostError, Refused
 
 
 def planned(campaign: Campaign) -> list[tuple[int, int, str, str, int, str]]:
@@ -131,14 +131,40 @@ def test_a_folder_that_creating_was_cut_short_in_is_taken_over(tmp_path: Path) -
 def test_another_campaign_does_not_go_on_in_this_capture(tmp_path: Path) -> None:
     campaign = small_campaign(tmp_path / "marks", blocks=1)
     run_campaign(campaign, tmp_path / "c")
-    with pytest.raises(CaptureError, match="holds another campaign"):
-        run_campaign(msgspec.structs.replace(campaign, seed=8), tmp_path / "c")
+    other = msgspec.structs.replace(campaign, seed=8, margin="3%")
+    with pytest.raises(CaptureError, match="holds another campaign: seed, margin differ"):
+        run_campaign(other, tmp_path / "c")
     with Capture.create(
         tmp_path / "imported", Manifest(id="1", created="", title="t", origin="imported")
     ):
         pass
     with pytest.raises(CaptureError, match="holds imported data"):
         run_campaign(campaign, tmp_path / "imported")
+
+
+def test_a_campaign_gets_more_blocks_in_the_order_it_would_have_had(tmp_path: Path) -> None:
+    campaign = small_campaign(tmp_path / "marks", blocks=2)
+    run_campaign(campaign, tmp_path / "c")
+    longer = msgspec.structs.replace(campaign, blocks=5)
+    assert run_campaign(longer, tmp_path / "c").done == longer.runs
+    assert heads(runs(tmp_path / "c")) == planned(longer)
+    manifest = read_manifest(tmp_path / "c")
+    assert manifest.campaign["blocks"] == 5
+    assert manifest.notes[0].startswith("Extended from 2 to 5 blocks.")
+    with pytest.raises(CaptureError, match="holds another campaign: blocks differ"):
+        run_campaign(campaign, tmp_path / "c")
+
+
+def test_a_campaign_does_not_go_on_on_another_machine(tmp_path: Path) -> None:
+    campaign = small_campaign(tmp_path / "marks", blocks=2)
+    run_campaign(campaign, tmp_path / "c")
+    path = tmp_path / "c" / MANIFEST
+    release = os.uname().release
+    path.write_text(path.read_text().replace(f'"{release}"', '"2.6.32"'))
+    with pytest.raises(Refused, match="begun under other conditions") as caught:
+        run_campaign(msgspec.structs.replace(campaign, blocks=3), tmp_path / "c")
+    assert caught.value.differences == (f"kernel.release: 2.6.32 against {release}",)
+    assert run_campaign(campaign, tmp_path / "c").done == campaign.runs, "nothing was left to do"
 
 
 def test_a_journal_with_a_run_missing_in_between_is_refused(tmp_path: Path) -> None:

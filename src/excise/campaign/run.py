@@ -18,13 +18,14 @@ from excise.campaign.effect import check_effects
 from excise.campaign.schedule import environment_padding, schedule
 from excise.campaign.spec import Campaign, Configuration, Task, from_plain
 from excise.capture.journal import Calibration, Effect, Run, RunHead, Session
-from excise.capture.manifest import Manifest
+from excise.capture.manifest import Fact, Manifest
 from excise.capture.store import MANIFEST, RAW, Capture, journal_chunks, new_id, now
 from excise.clock import Clock, rusage_clock
 from excise.collect.host import boot_id, file_system_fact, host_facts, program_facts
 from excise.collect.launcher import Exec, Launch, Launcher
 from excise.collect.probe import ask_probe, probe_info, probe_path
-from excise.errors import CaptureError, EffectError, HostError
+from excise.cost.facts import disagreements
+from excise.errors import CaptureError, EffectError, HostError, Refused
 from excise.units import parse_duration
 
 PADDING: Final = "EXCISE_PADDING"
@@ -86,6 +87,7 @@ def run_campaign(
 
     Raises:
         CaptureError: If `path` holds another campaign, is sealed, or cannot be written.
+        Refused: If the capture was begun under other conditions, such as another kernel.
         EffectError: If a configuration did not take effect; nothing was measured since.
         HostError: If a program is missing or the kernel lacks a mechanism.
     """
@@ -119,13 +121,40 @@ def _opened(campaign: Campaign, path: Path) -> Iterator[tuple[Capture, int]]:
         if not kept:
             raise CaptureError("holds imported data, not a campaign", source=str(path))
         before = from_plain(kept, source=str(path / MANIFEST))
-        if msgspec.structs.replace(before, sync_interval=campaign.sync_interval) != campaign:
+        differing = _differing_keys(before, campaign)
+        longer = differing == ["blocks"] and campaign.blocks > before.blocks
+        if differing and not longer:
             raise CaptureError(
-                "holds another campaign",
+                f"holds another campaign: {', '.join(differing)} differ",
                 source=str(path),
-                hint="Give another path with -o, or the same campaign to resume it",
+                hint="Give another path with -o; the same campaign, or one of more blocks, goes on",
             )
-        yield capture, completed_runs(path)
+        done = completed_runs(path)
+        if done < campaign.runs:
+            _require_same_conditions(capture.manifest, campaign, source=str(path))
+        if longer:
+            capture.replace_manifest(_extended(capture.manifest, before, campaign))
+        yield capture, done
+
+
+def _differing_keys(before: Campaign, now: Campaign) -> list[str]:
+    """Return the keys that differ, but for how often the disk is waited for."""
+    keys = [name for name in Campaign.__struct_fields__ if name != "sync_interval"]
+    return [name for name in keys if getattr(before, name) != getattr(now, name)]
+
+
+def _extended(manifest: Manifest, before: Campaign, now: Campaign) -> Manifest:
+    """Return the manifest of a campaign that got more blocks; the order goes on as it would have.
+
+    Blocks added until a difference shows would show one where there is none: it is noted.
+    """
+    note = (
+        f"Extended from {before.blocks} to {now.blocks} blocks. If that was decided after a look "
+        "at the results, a difference just below the limit is less certain than it says."
+    )
+    return msgspec.structs.replace(
+        manifest, campaign=msgspec.to_builtins(now), notes=[*manifest.notes, note]
+    )
 
 
 def completed_runs(path: Path) -> int:
@@ -151,8 +180,6 @@ def completed_runs(path: Path) -> int:
 
 
 def _manifest(campaign: Campaign) -> Manifest:
-    programs = [task.command for task in campaign.tasks if task.command]
-    programs += [each.prefix for each in campaign.configurations if each.prefix]
     clocks = [rusage_clock()]
     clocks += [
         Clock(name=clock.name, resolution_ns=clock.measured_resolution_ns)
@@ -169,13 +196,31 @@ def _manifest(campaign: Campaign) -> Manifest:
         paired=True,
         seed=campaign.seed,
         campaign=msgspec.to_builtins(campaign),
-        host_facts=[
-            *host_facts(),
-            file_system_fact(campaign.work_directory or tempfile.gettempdir()),
-            *program_facts(programs),
-        ],
+        host_facts=_facts(campaign),
         clocks=clocks,
     )
+
+
+def _facts(campaign: Campaign) -> list[Fact]:
+    programs = [task.command for task in campaign.tasks if task.command]
+    programs += [each.prefix for each in campaign.configurations if each.prefix]
+    return [
+        *host_facts(),
+        file_system_fact(campaign.work_directory or tempfile.gettempdir()),
+        *program_facts(programs),
+    ]
+
+
+def _require_same_conditions(manifest: Manifest, campaign: Campaign, *, source: str) -> None:
+    """Refuse to go on where the machine is no longer what it was: one capture, one condition."""
+    here = msgspec.structs.replace(manifest, host_facts=_facts(campaign))
+    if lines := disagreements(manifest, here):
+        raise Refused(
+            "was begun under other conditions than there are now",
+            source=source,
+            differences=lines,
+            hint="Begin a new capture with -o",
+        )
 
 
 class _Session:

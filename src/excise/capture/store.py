@@ -89,11 +89,9 @@ class Capture:
                     "already exists", source=str(path), hint="Give another path with -o"
                 )
             (path / RAW).mkdir(parents=True, exist_ok=True)
-            write_durably(
-                path / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-            )
         except OSError as error:
             raise CaptureError(f"cannot be written ({error.strerror})", source=str(path)) from error
+        _write_manifest(path, manifest)
         return cls(path, manifest, sync=sync)
 
     @classmethod
@@ -126,6 +124,15 @@ class Capture:
         """Write several records with one write and one sync."""
         if records:
             self._write(b"".join(journal.encode(record) for record in records))
+
+    def replace_manifest(self, manifest: Manifest) -> None:
+        """Write another manifest in place of the one there.
+
+        Raises:
+            CaptureError: If it cannot be written; the old one stays.
+        """
+        _write_manifest(self.path, manifest)
+        self.manifest = manifest
 
     def add_raw(self, name: str, data: bytes) -> Path:
         """Keep a raw file; return its path below the capture.
@@ -250,6 +257,14 @@ def write_durably(path: Path, data: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _write_manifest(path: Path, manifest: Manifest) -> None:
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    try:
+        write_durably(path / MANIFEST, text)
+    except OSError as error:
+        raise CaptureError(f"cannot be written ({error.strerror})", source=str(path)) from error
 
 
 def read_manifest(path: Path) -> Manifest:
