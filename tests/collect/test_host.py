@@ -1,0 +1,134 @@
+"""Host facts: what they must hold, and what they do where something is missing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import skip
+from excise.collect import host
+from excise.collect.host import (
+    file_system_fact,
+    host_facts,
+    mitigations,
+    program_facts,
+    read_word,
+)
+
+MUST_AGREE = {
+    "kernel.release",
+    "kernel.cmdline",
+    "machine",
+    "virtualisation",
+    "cpu.model",
+    "cpu.count",
+    "cpu.governor",
+    "cpu.smt",
+    "cpu.mitigations",
+    "clocksource",
+    "security.lsm",
+    "fips.enabled",
+    "ima.present",
+    "ima.policy_present",
+    "tpm.present",
+    "libc",
+}
+
+
+def test_every_fact_that_must_agree_is_there_and_unknown_ones_say_why() -> None:
+    facts = {fact.name: fact for fact in host_facts()}
+    assert {name for name, fact in facts.items() if fact.must_agree} == MUST_AGREE
+    assert len(facts) == len(host_facts())
+    assert facts["kernel.release"].value == os.uname().release
+    assert facts["kernel.cmdline"].value == Path("/proc/cmdline").read_text().strip()
+    assert facts["machine"].value == platform.machine()
+    assert facts["cpu.count"].value == os.cpu_count()
+    for name in ("cpu.governor", "cpu.smt", "clocksource", "kernel.cmdline"):
+        assert (facts[name].value is None) == bool(facts[name].note)
+
+
+def test_what_names_the_host_is_private() -> None:
+    private = {fact.name for fact in host_facts() if fact.private}
+    assert private == {"host.name", "kernel.cmdline", "boot.id"}
+    open_values = [str(fact.value) for fact in host_facts() if not fact.private]
+    assert platform.node() not in open_values
+
+
+def test_facts_are_the_same_twice_where_they_must_agree() -> None:
+    first, second = (
+        {fact.name: fact.value for fact in host_facts() if fact.must_agree} for _ in range(2)
+    )
+    assert first == second
+
+
+def test_a_program_is_known_by_its_digest_and_its_mechanism_libraries() -> None:
+    path = shutil.which("gpg")
+    if path is None:
+        skip("gpg is not installed: it links libgcrypt")
+    facts = {fact.name: fact.value for fact in program_facts([["gpg", "--version"], ["gpg"]])}
+    assert facts["program.gpg.sha256"] == hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    linked = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+    line = next(line for line in linked.splitlines() if "libgcrypt" in line)
+    real = Path(line.split("=>")[1].split()[0]).resolve().name
+    assert real.endswith(str(facts["library.libgcrypt.version"]).split(",")[0])
+
+
+def test_programs_that_are_not_there_or_not_linked_have_no_library_facts(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    assert program_facts([["no-such-program-xyz"]]) == []
+    names = [fact.name for fact in program_facts([[str(script)]])]
+    assert names == ["program.script.sha256"]
+
+
+def test_the_file_system_of_the_work_directory_is_told() -> None:
+    assert file_system_fact("/proc").value == "proc"
+    assert file_system_fact("/proc/self").value == "proc"
+    expected = subprocess.run(
+        ["stat", "-f", "-c", "%T", "/dev/shm"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert file_system_fact("/dev/shm").value == expected
+    assert file_system_fact("/procedure-that-is-not-there").value != "proc"
+
+
+def test_mitigations_name_what_affects_this_host_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "CPU", tmp_path)
+    assert mitigations() is None
+    folder = tmp_path / "vulnerabilities"
+    folder.mkdir()
+    (folder / "meltdown").write_text("Not affected\n")
+    assert mitigations() == "not affected by any known vulnerability"
+    (folder / "spectre_v2").write_text("Mitigation: Retpolines; IBPB: conditional\n")
+    (folder / "mds").write_text("Vulnerable\n")
+    assert mitigations() == "mds: Vulnerable, spectre_v2: Mitigation: Retpolines"
+
+
+@pytest.mark.parametrize(
+    ("count", "present"), [("1\n", False), ("2\n", True), ("nonsense", None), (None, None)]
+)
+def test_an_ima_policy_shows_by_more_than_the_boot_aggregate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: str | None, present: bool | None
+) -> None:
+    monkeypatch.setattr(host, "SECURITYFS", tmp_path)
+    (tmp_path / "ima").mkdir()
+    if count is not None:
+        (tmp_path / "ima" / "runtime_measurements_count").write_text(count)
+    facts = {fact.name: fact.value for fact in host_facts()}
+    assert facts["ima.present"] is True
+    assert facts["ima.policy_present"] is present
+
+
+def test_files_that_cannot_be_read_give_none(tmp_path: Path) -> None:
+    assert read_word(tmp_path / "none") is None
+    assert read_word(tmp_path) is None
+    (tmp_path / "odd").write_bytes(b" \xff\n")
+    assert read_word(tmp_path / "odd") == "\N{REPLACEMENT CHARACTER}"
