@@ -73,6 +73,13 @@ def bench(
         bool,
         typer.Option("--use/--no-use", help="Do one operation of each kind twice after a load."),
     ] = True,
+    callgrind: Annotated[
+        bool,
+        typer.Option(
+            "--callgrind/--no-callgrind",
+            help="Count instructions of each library's start, if valgrind is installed.",
+        ),
+    ] = True,
     output: OutputOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the capture if it exists.")
@@ -103,6 +110,7 @@ def bench(
                 f"no library with self-tests that can be measured is here ({reasons})",
                 hint="Try --tree trixie, which brings OpenSSL's FIPS provider",
             )
+        profiles = _profiles(present, on_step) if callgrind else []
         boots = boot_kernels(kernel, on_step=on_step) if kernel else []
         run_bench(
             subjects,
@@ -119,6 +127,7 @@ def bench(
         present=present,
         kernel=host_kernel_tests(),
         boots=boots,
+        profiles=profiles,
         beside=[open_dataset("reference:fips-2016"), open_dataset("reference:fips-today")],
     )
     print_report(report, format_name=format_name, as_json=as_json)
@@ -185,6 +194,26 @@ def _subjects(
     if not wanted:
         present.append(look_for_go())
     return subjects, present
+
+
+def _profiles(present: list[Any], on_step: Callable[[str, int, int], None]) -> list[Any]:
+    """Return instructions of the start of each library that is here, off and forced."""
+    from excise.collect.selftest import callgrind
+    from excise.collect.selftest.libraries import LIBRARIES
+
+    here = {each.library for each in present if each.state != "absent"}
+    starts = [
+        (switch, forced)
+        for switch in LIBRARIES
+        if switch.name in here
+        for forced in (False, True)
+        if switch.environment or not forced
+    ]
+    found = []
+    for done, (switch, forced) in enumerate(starts if callgrind.present() else []):
+        on_step(f"counting {switch.name}", done, len(starts))
+        found.append(callgrind.profile_start(switch, forced=forced))
+    return found
 
 
 @contextmanager

@@ -46,6 +46,7 @@ def build_bench(
     present: Sequence[Any] = (),
     kernel: Any = None,
     boots: Sequence[Any] = (),
+    profiles: Sequence[Any] = (),
     beside: Sequence[Dataset] = (),
 ) -> Report:
     """Return what `selftest bench` measured.
@@ -57,6 +58,7 @@ def build_bench(
         present: Libraries that were looked for, whether they are here or not.
         kernel: What the kernel tells of its own self-tests, or None.
         boots: Kernels that were booted in guests, in several states; the first is the baseline.
+        profiles: Instructions of starts by shared object, as callgrind counted them.
         beside: Published figures to print beside.
     """
     starts, tests = start_costs(dataset), test_costs(dataset)
@@ -81,6 +83,9 @@ def build_bench(
         sections.append(Section(heading="First use and second use", blocks=[table]))
     if boots:
         sections.append(Section(heading="Self-tests of a kernel", blocks=[_boots_table(boots)]))
+    if profiles:
+        heading = "Instructions of a start"
+        sections.append(Section(heading=heading, blocks=[_profiles_table(profiles)]))
     sections += _looked_for(present, kernel)
     sections += [_beside(other) for other in beside]
     return Report(
@@ -105,6 +110,16 @@ def build_bench(
                 for each in answers
             ],
             "libraries": _plain(present),
+            "profiles": [
+                {
+                    "library": each.library,
+                    "forced": each.forced,
+                    "total": each.total,
+                    "objects": dict(each.objects),
+                    "self_tests": _plain(each.self_tests),
+                }
+                for each in profiles
+            ],
             "kernel": dataclasses.asdict(kernel) if kernel is not None else None,
             "boots": [
                 {
@@ -338,6 +353,38 @@ def _boots_table(boots: Sequence[Any]) -> Table:
             "As usual: the kernel's default, FIPS off. The log names tests in FIPS mode only.",
             "Self-tests that run beside the set-up are counted there, later ones nowhere.",
         ],
+    )
+
+
+def _profiles_table(profiles: Sequence[Any]) -> Table:
+    """Return where the instructions of each start went; objects of a start sum to its total."""
+    rows = []
+    for each in profiles:
+        largest = list(each.objects.items())[:3]
+        rest = each.total - sum(count for _, count in largest)
+        parts = [f"{name} {count / each.total:.1%}" for name, count in largest]
+        symbols = ", ".join(f"{symbol.name} {symbol.inclusive:,}" for symbol in each.self_tests[:3])
+        rows.append(
+            [
+                _word(each.library),
+                _word("forced" if each.forced else "off"),
+                tables.value_cell(each.total, "1"),
+                _word(", ".join([*parts, f"rest {rest / each.total:.1%}"])),
+                _word(symbols or "–"),
+            ]
+        )
+    return Table(
+        name="profiles",
+        columns=[
+            Column(name="library", heading="Library", align="left"),
+            Column(name="state", heading="FIPS mode", align="left"),
+            Column(name="instructions", heading="Instructions", value_unit="1"),
+            Column(name="objects", heading="Dearest objects", align="left"),
+            Column(name="symbols", heading="Self-tests by name", align="left", optional=True),
+        ],
+        rows=rows,
+        caption="By callgrind: names of functions where the library kept them, else its objects",
+        notes=["Off and forced alike: the switch makes no self-test run."],
     )
 
 
