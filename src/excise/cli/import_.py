@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from excise.cli.options import JsonOption, print_json, read_input
 from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.formats.registry import Reading
+
+LOSSES_TOLD: Final = 10
 
 
 def import_(
@@ -79,21 +84,25 @@ def import_(
         print_json({"capture": str(path), "files": [_summary(reading) for reading in readings]})
         return
     for name, reading in zip(files, readings, strict=True):
-        found = _summary(reading)
-        typer.echo(
-            f"{name}: {found['format']}: {found['runs']} runs, {found['events']} events, "
-            f"{found['aggregates']} table rows, {found['lost']} lost"
-        )
-        for loss in reading.losses[:10]:
-            place = f" line {loss.line}" if loss.line else ""
-            typer.echo(f"  lost{place}: {loss.reason}", err=True)
-        if len(reading.losses) > 10:
-            typer.echo(
-                f"  ... and {len(reading.losses) - 10} more (all are in the capture)", err=True
-            )
-        for note in reading.notes:
-            typer.echo(f"  note: {note}", err=True)
+        _tell(name, reading)
     typer.echo(f"Wrote {path}", err=True)
+
+
+def _tell(name: str, reading: Reading) -> None:
+    """Print what was read on standard output, and what was lost on standard error."""
+    found = _summary(reading)
+    typer.echo(
+        f"{name}: {found['format']}: {found['runs']} runs, {found['events']} events, "
+        f"{found['aggregates']} table rows, {found['lost']} lost"
+    )
+    for loss in reading.losses[:LOSSES_TOLD]:
+        place = f" line {loss.line}" if loss.line else ""
+        typer.echo(f"  lost{place}: {loss.reason}", err=True)
+    more = len(reading.losses) - LOSSES_TOLD
+    if more > 0:
+        typer.echo(f"  ... and {more} more (all are in the capture)", err=True)
+    for note in reading.notes:
+        typer.echo(f"  note: {note}", err=True)
 
 
 def _one_each(configurations: list[str] | None, files: list[str]) -> list[str | None]:
@@ -109,10 +118,7 @@ def _one_each(configurations: list[str] | None, files: list[str]) -> list[str | 
     return given
 
 
-def _summary(reading: object) -> dict[str, object]:
-    from excise.formats.registry import Reading
-
-    assert isinstance(reading, Reading)
+def _summary(reading: Reading) -> dict[str, object]:
     return {
         "format": reading.format,
         "runs": len(reading.runs),
