@@ -98,3 +98,57 @@ def test_a_cut_archive_is_an_error_not_a_traceback(sealed: Path, tmp_path: Path)
         cut.write_bytes(whole[:size])
         with pytest.raises(CaptureError, match="is not a whole capture archive"), unpacked(cut):
             pass
+
+
+def test_a_capture_is_not_sealed_under_its_writer(tmp_path: Path) -> None:
+    with (
+        Capture.create(tmp_path / "c", manifest()),
+        pytest.raises(CaptureError, match="another process is writing"),
+    ):
+        seal(tmp_path / "c")
+    assert not (tmp_path / "c" / "seal.json").exists()
+
+
+def test_a_torn_line_is_declared_before_it_is_sealed(tmp_path: Path) -> None:
+    with Capture.create(tmp_path / "c", manifest()) as capture:
+        capture.append(Calibration(task="stat", operations=1))
+    with (tmp_path / "c" / JOURNAL).open("ab") as file:
+        file.write(b'{"kind":"run"')
+    seal(tmp_path / "c")
+    require_unbroken(tmp_path / "c")
+    assert b"torn last line of 13 bytes" in (tmp_path / "c" / JOURNAL).read_bytes()
+
+
+def test_raw_files_called_like_the_seal_are_sealed(tmp_path: Path) -> None:
+    with Capture.create(tmp_path / "c", manifest()) as capture:
+        capture.add_raw("seal.json", b"a")
+        capture.add_raw("x.partial", b"b")
+    assert {"raw/seal.json", "raw/x.partial"} <= set(seal(tmp_path / "c").digests)
+
+
+def test_what_cannot_be_a_seal_is_an_error(sealed: Path) -> None:
+    (sealed / "seal.json").write_text("{}")
+    with pytest.raises(CaptureError, match="cannot be understood"):
+        read_seal(sealed)
+    (sealed / "seal.json").unlink()
+    (sealed / "seal.json").mkdir()
+    with pytest.raises(CaptureError, match="cannot be read"):
+        read_seal(sealed)
+
+
+def test_an_archive_that_reaches_out_of_itself_is_refused(tmp_path: Path) -> None:
+    import io
+    import tarfile
+
+    import zstandard
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        member = tarfile.TarInfo("../escaped")
+        member.size = 1
+        archive.addfile(member, io.BytesIO(b"x"))
+    path = tmp_path / "evil.tar.zst"
+    path.write_bytes(zstandard.ZstdCompressor().compress(buffer.getvalue()))
+    with pytest.raises(CaptureError, match="is not a whole capture archive"), unpacked(path):
+        pass
+    assert not list(tmp_path.parent.glob("escaped"))

@@ -124,3 +124,61 @@ def test_the_end_of_the_last_line_is_found(
         assert end_of_last_line(fd, len(data)) == data.rfind(b"\n") + 1
     finally:
         os.close(fd)
+
+
+def test_a_writer_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
+    import threading
+
+    first = Capture.create(tmp_path / "c", manifest())
+    threading.Timer(0.2, first.close).start()
+    with Capture.open(tmp_path / "c") as second:
+        second.append(Calibration(task="stat", operations=1))
+    assert records(tmp_path / "c") == [Calibration(task="stat", operations=1)]
+
+
+def test_what_creating_left_when_it_was_cut_short_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "c" / "raw").mkdir(parents=True)
+    (tmp_path / "c" / "manifest.json.partial").write_text("{")
+    Capture.create(tmp_path / "c", manifest()).close()
+    assert read_manifest(tmp_path / "c") == manifest()
+    (tmp_path / "d" / "raw").mkdir(parents=True)
+    (tmp_path / "d" / "raw" / "mine").write_text("precious")
+    with pytest.raises(CaptureError, match="already exists"):
+        Capture.create(tmp_path / "d", manifest())
+
+
+def test_a_journal_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    Capture.create(tmp_path / "c", manifest()).close()
+    (tmp_path / "c" / JOURNAL).unlink()
+    (tmp_path / "c" / JOURNAL).mkdir()
+    with pytest.raises(CaptureError, match=r"journal\.jsonl: cannot be written"):
+        Capture.open(tmp_path / "c")
+
+
+def test_a_file_in_the_place_of_a_capture_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "c").write_text("precious")
+    with pytest.raises(CaptureError, match="already exists"):
+        Capture.create(tmp_path / "c", manifest())
+    with pytest.raises(CaptureError, match="cannot be written"):
+        Capture.create(tmp_path / "c" / "below", manifest())
+    assert (tmp_path / "c").read_text() == "precious"
+
+
+def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
+    import resource
+
+    with Capture.create(tmp_path / "c", manifest()) as capture:
+        capture.append(Calibration(task="stat", operations=1))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60, hard))
+        try:
+            with pytest.raises(CaptureError, match="the disk is full") as caught:
+                capture.append(Calibration(task="read", operations=2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "run the same command again to resume" in (caught.value.hint or "")
+    with Capture.open(tmp_path / "c"):
+        pass
+    first, loss = records(tmp_path / "c")
+    assert first == Calibration(task="stat", operations=1)
+    assert isinstance(loss, Loss)

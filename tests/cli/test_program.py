@@ -224,7 +224,7 @@ def test_the_gate_answers_by_its_exit_code(excise: Excise, capture: Path) -> Non
     code, out, err = excise("gate", capture, "--baseline", "none")
     assert code == 1
     assert out.startswith("FAIL t under b: +")
-    assert "1 of 1 comparisons exceed 2%" in err
+    assert "1 of 1 comparisons do not pass" in err
     assert "costs more than +2.0 %" in err
     code, out, err = excise("gate", capture, "--baseline", "none", "--json")
     assert (code, err) == (1, "")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from excise.capture.store import EVIDENCE, PARTIAL, SEAL, now, sha256_of, write_durably
+from excise.capture.store import EVIDENCE, PARTIAL, SEAL, Capture, now, sha256_of, write_durably
 from excise.errors import CaptureError, Refused
 
 
@@ -38,14 +38,17 @@ def root_of(digests: dict[str, str]) -> str:
 def seal(path: Path) -> Seal:
     """Write `seal.json` over all files of a capture; from then on it is refused for writing.
 
+    A torn last line is dropped and declared first.
+
     Raises:
-        CaptureError: If it is sealed already.
+        CaptureError: If it is sealed already, or another process is writing it.
     """
     if (path / SEAL).exists():
         raise CaptureError("is sealed already", source=str(path))
-    digests = {name: sha256_of(path / name) for name in sealed_files(path)}
-    sealed = Seal(root=root_of(digests), sealed_at=now(), digests=digests)
-    write_durably(path / SEAL, msgspec.json.format(msgspec.json.encode(sealed), indent=1))
+    with Capture.open(path):
+        digests = {name: sha256_of(path / name) for name in sealed_files(path)}
+        sealed = Seal(root=root_of(digests), sealed_at=now(), digests=digests)
+        write_durably(path / SEAL, msgspec.json.format(msgspec.json.encode(sealed), indent=1))
     return sealed
 
 

@@ -66,7 +66,7 @@ def gate(
         if as_json:
             raise typer.Exit(1)
         raise Refused(
-            f"{len(result.failures)} of {result.compared} comparisons exceed {max_regression}",
+            f"{len(result.failures)} of {result.compared} comparisons do not pass",
             differences=result.failures,
         )
 
