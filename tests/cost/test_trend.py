@@ -7,6 +7,7 @@ import pytest
 from cost_datasets import dataset, paired_dataset
 
 from captures import run
+from excise.cost.series import series_of
 from excise.cost.summary import TaskSummary, summaries
 from excise.cost.trend import stabilities
 from excise.events.dataset import Dataset
@@ -74,7 +75,7 @@ def test_what_does_not_grow_has_a_mean(shape: np.ndarray) -> None:
 
 
 def codes(data: Dataset) -> set[AdviceCode]:
-    (found,) = stabilities(data)
+    (found,) = stabilities(series_of(data))
     return {advice.code for advice in found.stability.advice}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from excise.cost.series import Series, series_of
@@ -59,18 +59,21 @@ class TaskSummary:
         return None
 
 
-def summaries(dataset: Dataset, *, metric: str | None = None) -> list[TaskSummary]:
+def summaries(
+    dataset: Dataset, *, metric: str | None = None, series: Sequence[Series] | None = None
+) -> list[TaskSummary]:
     """Return one summary for each task and configuration, then the rows of published tables.
 
     Args:
         dataset: Runs, aggregates, or both.
         metric: Metric of the runs; a task's own by default. Aggregates are always given whole.
+        series: What `series_of` gives for both, where it is at hand already.
 
     Raises:
         UsageError: If no run has that metric.
     """
-    measured = [_measured(series) for series in series_of(dataset, metric=metric)]
-    return [*measured, *published_summaries(dataset)]
+    found = series if series is not None else series_of(dataset, metric=metric)
+    return [*map(_measured, found), *published_summaries(dataset)]
 
 
 def _measured(series: Series) -> TaskSummary:

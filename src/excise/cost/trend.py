@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from excise.cost.series import FloatArray, Series, series_of
-from excise.events.dataset import Dataset
+from excise.cost.series import FloatArray, Series
 from excise.stats import Growth, Stability, growth, judge_stability
 
 # Below this change over all runs a mean still says something.
@@ -51,17 +50,9 @@ def _may_grow(values: FloatArray) -> bool:
     return last - first > GROWTH_MARGIN_RATIO / 2 * abs(first)
 
 
-def stabilities(dataset: Dataset, *, metric: str | None = None) -> Iterator[SeriesStability]:
-    """Yield the verdict on every series that has values above zero.
-
-    Args:
-        dataset: Where the runs are.
-        metric: Metric of the runs; a task's own by default.
-
-    Raises:
-        UsageError: If no run has that metric.
-    """
-    for series in series_of(dataset, metric=metric):
+def stabilities(found: Iterable[Series]) -> Iterator[SeriesStability]:
+    """Yield the verdict on every series that has values above zero."""
+    for series in found:
         if series.values.size and series.values.min() > 0:
             first = series.first if series.first is not None and series.first > 0 else None
             yield SeriesStability(

@@ -12,6 +12,7 @@ from excise.cost.attribution import Attribution
 from excise.cost.comparison import Comparison, Comparisons, compare_configurations
 from excise.cost.explain import attributions
 from excise.cost.levels import LevelComparison
+from excise.cost.series import series_of
 from excise.cost.summary import TaskSummary, summaries
 from excise.cost.trend import stabilities
 from excise.errors import UsageError
@@ -34,8 +35,9 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
     Raises:
         UsageError: If no run has the metric.
     """
-    rows = summaries(dataset, metric=metric)
-    verdicts = list(stabilities(dataset, metric=metric))
+    series = list(series_of(dataset, metric=metric))
+    rows = summaries(dataset, metric=metric, series=series)
+    verdicts = list(stabilities(series))
     sections = [
         Section(heading="Summary", blocks=[*_warnings(dataset), *_summary_blocks(rows, metric)]),
         *trend_sections(rows, verdicts),
@@ -118,7 +120,8 @@ def build_report(
     Raises:
         UsageError: If no run has the metric.
     """
-    rows = summaries(dataset, metric=metric)
+    series = list(series_of(dataset, metric=metric))
+    rows = summaries(dataset, metric=metric, series=series)
     sections: list[Section] = []
     data: dict[str, Any] = {"capture": _identity(dataset)}
     found = _compared(dataset, metric, margin_ratio)
@@ -128,7 +131,7 @@ def build_report(
     blocks: list[Block] = [] if found is not None else _warnings(dataset)
     sections.append(Section(heading="Runs", blocks=[*blocks, *_summary_blocks(rows, metric)]))
     data["summaries"] = _plain(rows)
-    verdicts = list(stabilities(dataset, metric=metric))
+    verdicts = list(stabilities(series))
     data["stability"] = _plain(verdicts)
     sections += trend_sections(rows, verdicts)
     sections += _memory(dataset, metric)
