@@ -73,6 +73,16 @@ def bench(
         bool,
         typer.Option("--use/--no-use", help="Do one operation of each kind twice after a load."),
     ] = True,
+    count: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--count",
+            metavar="MACHINE",
+            help="Also count the instructions of loads under QEMU's user emulation: aarch64, "
+            "x86_64. The suite is that of --tree, else trixie.",
+            show_default=False,
+        ),
+    ] = None,
     callgrind: Annotated[
         bool,
         typer.Option(
@@ -96,8 +106,10 @@ def bench(
     """
     from excise.campaign.selftest_bench import run_bench
     from excise.campaign.selftest_kernel import boot_kernels
+    from excise.collect.selftest.emulate import counted_loads
     from excise.collect.selftest.kernel import host_kernel_tests
     from excise.collect.selftest.openssl import CACHED, ON
+    from excise.cost.selftest_counted import counted_costs
     from excise.report.selftest import build_bench
 
     path = _output_path(output or "selftests.excise", force=force)
@@ -111,6 +123,12 @@ def bench(
                 hint="Try --tree trixie, which brings OpenSSL's FIPS provider",
             )
         profiles = _profiles(present, on_step) if callgrind else []
+        counted = [
+            load
+            for suite in tree or ["trixie"]
+            for machine in count or []
+            for load in counted_loads(suite, machine=machine, on_step=on_step)
+        ]
         boots = boot_kernels(kernel, on_step=on_step) if kernel else []
         run_bench(
             subjects,
@@ -128,6 +146,7 @@ def bench(
         kernel=host_kernel_tests(),
         boots=boots,
         profiles=profiles,
+        counted=counted_costs(counted),
         beside=[open_dataset("reference:fips-2016"), open_dataset("reference:fips-today")],
     )
     print_report(report, format_name=format_name, as_json=as_json)

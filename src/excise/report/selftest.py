@@ -19,6 +19,7 @@ from excise.cost.selftest import (
     test_costs,
     use_costs,
 )
+from excise.cost.selftest_counted import CountedCost
 from excise.cost.summary import summaries
 from excise.events.dataset import Dataset
 from excise.report import pictures, tables
@@ -47,6 +48,7 @@ def build_bench(
     kernel: Any = None,
     boots: Sequence[Any] = (),
     profiles: Sequence[Any] = (),
+    counted: Sequence[CountedCost] = (),
     beside: Sequence[Dataset] = (),
 ) -> Report:
     """Return what `selftest bench` measured.
@@ -59,6 +61,7 @@ def build_bench(
         kernel: What the kernel tells of its own self-tests, or None.
         boots: Kernels that were booted in guests, in several states; the first is the baseline.
         profiles: Instructions of starts by shared object, as callgrind counted them.
+        counted: Loads that were counted on emulated machines.
         beside: Published figures to print beside.
     """
     starts, tests = start_costs(dataset), test_costs(dataset)
@@ -81,6 +84,9 @@ def build_bench(
     if uses:
         table = _uses_table(uses, off=dataset.manifest.baseline or "", on=on)
         sections.append(Section(heading="First use and second use", blocks=[table]))
+    if counted:
+        heading = "Loads in instructions"
+        sections.append(Section(heading=heading, blocks=[_counted_table(counted)]))
     if boots:
         sections.append(Section(heading="Self-tests of a kernel", blocks=[_boots_table(boots)]))
     if profiles:
@@ -110,6 +116,19 @@ def build_bench(
                 for each in answers
             ],
             "libraries": _plain(present),
+            "counted": [
+                {
+                    "machine": each.machine,
+                    "version": each.version,
+                    "configuration": each.configuration,
+                    "total": each.total,
+                    "tests": each.tests,
+                    "in_tests": each.in_tests,
+                    "remainder_share": each.remainder_share,
+                    "families": dict(each.families),
+                }
+                for each in counted
+            ],
             "profiles": [
                 {
                     "library": each.library,
@@ -348,7 +367,7 @@ def _boots_table(boots: Sequence[Any]) -> Table:
             ]
             for boot in boots
         ],
-        caption="Instructions of a boot in a guest, counted; the same boot gives the same number",
+        caption="Instructions of a boot in a guest, counted",
         notes=[
             "As usual: the kernel's default, FIPS off. The log names tests in FIPS mode only.",
             "Self-tests that run beside the set-up are counted there, later ones nowhere.",
@@ -385,6 +404,39 @@ def _profiles_table(profiles: Sequence[Any]) -> Table:
         rows=rows,
         caption="By callgrind: names of functions where the library kept them, else its objects",
         notes=["Off and forced alike: the switch makes no self-test run."],
+    )
+
+
+def _counted_table(counted: Sequence[CountedCost]) -> Table:
+    rows = []
+    for each in counted:
+        dearest = list(each.families.items())[:3]
+        shares = ", ".join(f"{name} {count / each.total:.1%}" for name, count in dearest)
+        rows.append(
+            [
+                _word(f"{each.machine}, {each.version}"),
+                _word(each.configuration),
+                _number(each.tests),
+                tables.value_cell(each.total, "1"),
+                tables.value_cell(each.in_tests, "1"),
+                Cell(text=f"{each.remainder_share:.1%}", value=each.remainder_share),
+                _word(shares or "–"),
+            ]
+        )
+    return Table(
+        name="counted",
+        columns=[
+            Column(name="machine", heading="Machine", align="left"),
+            Column(name="configuration", heading="Configuration", align="left"),
+            Column(name="tests", heading="Tests"),
+            Column(name="total", heading="Whole", value_unit="1"),
+            Column(name="in_tests", heading="In tests", value_unit="1"),
+            Column(name="remainder", heading="Remainder"),
+            Column(name="families", heading="Dearest algorithms", align="left"),
+        ],
+        rows=rows,
+        caption="Loads of the FIPS provider under QEMU's user emulation, in instructions executed",
+        notes=["Instructions do not depend on other load of this machine; they are no time."],
     )
 
 

@@ -84,7 +84,7 @@ def _table(costs: Sequence[CommandCost], *, starts_per_day: int, share: float) -
             Column(name="ratio", heading="Change"),
             Column(name="interval", heading="95 % interval"),
             Column(name="per_day", heading="Per day", value_unit="ns"),
-            Column(name="lifetime", heading="Pays back after", value_unit="ns"),
+            Column(name="lifetime", heading="Break-even life", value_unit="ns"),
             Column(name="faults", heading="Disk faults", optional=True),
             Column(name="more", heading="More blocks", optional=True),
         ],
@@ -92,7 +92,7 @@ def _table(costs: Sequence[CommandCost], *, starts_per_day: int, share: float) -
         caption="Each command against itself with self-tests off; medians over paired blocks",
         notes=[
             f"Per day: {starts_per_day:,} starts.",
-            "Pays back after: the life of a process of which the extra is "
+            "Break-even life: that of a process of which the extra is "
             + tables.per_cent(share)
             + ".",
         ],

@@ -19,12 +19,17 @@ LIBRARY_START: Final = "library_start"
 OBSERVE: Final = "observe"
 FOLLOW: Final = "follow"
 EVICT: Final = "evict"
-_SHARED: Final = frozenset({OBSERVE})
+INSTRUCTION_CLOCK: Final = "instruction_clock"
+_SHARED: Final = frozenset({OBSERVE, INSTRUCTION_CLOCK})
 _FLAGS: Final = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror")
 
 
-def helper(name: str) -> Path:
-    """Return the path of a compiled helper: a program, or a shared object for `observe`.
+def helper(name: str, *, machine: str | None = None) -> Path:
+    """Return the path of a compiled helper: a program, or a shared object where it is one.
+
+    Args:
+        name: Name of its source.
+        machine: Machine to compile for, such as `aarch64`; this one when None.
 
     Raises:
         HostError: If there is no C compiler, or it fails.
@@ -32,6 +37,8 @@ def helper(name: str) -> Path:
     source = resources.files("excise.collect.selftest") / "native" / f"{name}.c"
     text = source.read_bytes()
     compiler = os.environ.get("CC") or "cc"
+    if machine not in (None, os.uname().machine):
+        compiler = f"{machine}-linux-gnu-gcc"
     flags = [*_FLAGS, *(["-shared", "-fPIC"] if name in _SHARED else [])]
     key = hashlib.sha256(b"\0".join([compiler.encode(), *map(str.encode, flags), text]))
     ending = ".so" if name in _SHARED else ""
@@ -42,11 +49,15 @@ def helper(name: str) -> Path:
     return path
 
 
+def _package(compiler: str) -> str:
+    return f"gcc-{compiler.removesuffix('-gcc')}" if "-linux-gnu-" in compiler else "gcc libc6-dev"
+
+
 def _compile(compiler: str, flags: list[str], source: bytes, path: Path) -> None:
     if shutil.which(compiler) is None:
         raise HostError(
             f"there is no C compiler {compiler!r}, which builds the helper that watches self-tests",
-            hint="apt install gcc libc6-dev, or set CC",
+            hint=f"apt install {_package(compiler)}",
         )
     with tempfile.TemporaryDirectory(prefix=".cc-", dir=path.parent) as folder:
         built = Path(folder) / path.name

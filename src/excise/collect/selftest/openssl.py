@@ -84,13 +84,16 @@ class Provider:
     variants: tuple[Variant, ...]
     notes: tuple[str, ...]
 
-    def load(self, variant: Variant, *, again: bool = False, use: bool = False) -> Measured:
+    def load(
+        self, variant: Variant, *, again: bool = False, use: bool = False, **more: str
+    ) -> Measured:
         """Load a provider in a fresh process and return what was measured.
 
         Args:
             variant: State to load it in.
             again: Whether to run the provider's self-tests a second time afterwards.
             use: Whether to run one operation of each kind twice afterwards.
+            more: Further variables of the process.
 
         Raises:
             HostError: If it cannot be loaded.
@@ -99,8 +102,10 @@ class Provider:
         words = [self.libcrypto, conf, variant.provider]
         words += ["again"] if again else []
         words += ["use"] if use else []
-        command = self.tree.start(helper(PROVIDER_LOAD), *words)
-        return measure(command, environment=clean_environment(self.tree))
+        program = helper(PROVIDER_LOAD, machine=self.tree.machine)
+        return measure(
+            self.tree.start(program, *words), environment=clean_environment(self.tree, **more)
+        )
 
 
 def clean_environment(tree: Tree, **more: str) -> dict[str, str]:

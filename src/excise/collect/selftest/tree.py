@@ -43,6 +43,8 @@ class Tree:
         versions: Version of every package in the tree, by package name.
         loader: The tree's own dynamic loader; None for the host, whose programs start as usual.
         libraries: Folders of its shared libraries.
+        machine: Machine its programs are for; None for the host.
+        prefix: Words before every program: an emulator.
     """
 
     suite: str
@@ -50,6 +52,8 @@ class Tree:
     versions: dict[str, str]
     loader: Path | None = None
     libraries: tuple[Path, ...] = ()
+    machine: str | None = None
+    prefix: tuple[str, ...] = ()
 
     def start(self, program: str | Path, *arguments: str) -> list[str]:
         """Return the words that start a program of this tree with its own loader and libraries.
@@ -63,10 +67,10 @@ class Tree:
         """
         path = self.program(str(program)) if "/" not in str(program) else Path(program)
         if self.loader is None:
-            return [str(path), *arguments]
+            return [*self.prefix, str(path), *arguments]
         folders = ":".join(map(str, self.libraries))
         # argv[0] stays the program's own name: some decide by it what they are.
-        words = [str(self.loader), "--library-path", folders, "--argv0", str(path)]
+        words = [*self.prefix, str(self.loader), "--library-path", folders, "--argv0", str(path)]
         return [*words, str(path), *arguments]
 
     def program(self, name: str) -> Path:
@@ -89,7 +93,7 @@ class Tree:
         """Return a program's own file and those of every library its loader maps for it."""
         words = self.start(program)
         if self.loader is not None:
-            words.insert(1, "--list")
+            words.insert(len(self.prefix) + 1, "--list")
         else:
             words = ["ldd", str(program)]
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
@@ -153,6 +157,7 @@ def make_tree(
         versions=_versions(final),
         loader=_found_loader(final, libraries, loader),
         libraries=tuple(folder for folder in libraries if folder.is_dir()),
+        machine=machine or os.uname().machine,
     )
 
 
