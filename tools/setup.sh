@@ -46,6 +46,9 @@ esac
 case $goal in
 lab)
     need debootstrap debootstrap
+    need valgrind valgrind
+    need qemu-aarch64 qemu-user
+    need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     need qemu-system-x86_64 qemu-system-x86
     need mke2fs e2fsprogs
     need_file /bin/busybox busybox-static
