@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from excise.cost.attribution import Attribution, Part
-from excise.cost.summary import TaskSummary, summaries
+from excise.cost.summary import TaskSummary, published_summaries
 from excise.events.dataset import Dataset
 
 PER_CALL = "per_call"
@@ -28,7 +28,7 @@ def difference_attributions(dataset: Dataset, *, task: str | None = None) -> lis
     baseline = dataset.manifest.baseline
     if baseline is None:
         return []
-    rows = [row for row in summaries(dataset) if row.published]
+    rows = list(published_summaries(dataset))
     totals = {
         (row.task, row.configuration): row
         for row in rows

@@ -41,7 +41,7 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
     sections = [
         Section(heading="Summary", blocks=[*_warnings(dataset), *_summary_blocks(rows, metric)]),
         *trend_sections(rows, verdicts),
-        *_memory(dataset, metric),
+        *_memory(dataset, metric, rows),
         *_proof(dataset),
     ]
     return Report(
@@ -134,7 +134,7 @@ def build_report(
     verdicts = list(stabilities(series))
     data["stability"] = _plain(verdicts)
     sections += trend_sections(rows, verdicts)
-    sections += _memory(dataset, metric)
+    sections += _memory(dataset, metric, rows)
     explained = _attributed(dataset)
     if explained:
         sections.append(_attribution_section(explained))
@@ -265,14 +265,16 @@ def _summary_blocks(rows: Sequence[TaskSummary], metric: str | None) -> list[Blo
     return blocks
 
 
-def _memory(dataset: Dataset, metric: str | None) -> list[Section]:
+def _memory(
+    dataset: Dataset, metric: str | None, summarised: Sequence[TaskSummary]
+) -> list[Section]:
     if (
         metric is not None
         or dataset.runs.get_column("max_rss_bytes").null_count() == dataset.runs.height
     ):
         return []
     # In a workload of the probe the child is the probe: its memory says nothing of the task.
-    own = {row.task for row in summaries(dataset) if row.metric == "op_ns"}
+    own = {row.task for row in summarised if row.metric == "op_ns"}
     rows = [
         row
         for row in summaries(dataset, metric="max_rss_bytes")
