@@ -121,7 +121,7 @@ def comparison_table(found: Comparisons) -> Table:
     """Return each configuration against the baseline: change, interval, verdict."""
     arms = list(dict.fromkeys(row.configuration for row in found.rows))
     unit = _unit_of(found.rows)
-    configuration = Column(name="configuration", heading="Configuration", align="left")
+    configuration = Column(name="configuration", heading="Config", align="left")
     columns = [
         Column(name="task", heading="Task", align="left"),
         configuration,
