@@ -1,4 +1,4 @@
-"""Shared fixtures: where the public vectors are, and the rule about skips."""
+"""Shared fixtures: where the public vectors are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from skips import skip
+
 pytest_plugins = ("lab_guests", "software_tpm")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,13 +17,6 @@ ROOT = Path(__file__).resolve().parent.parent
 # Noisy machines make single examples slow without a fault; speed has its own tests.
 settings.register_profile("excise", deadline=None)
 settings.load_profile("excise")
-
-
-def skip(reason: str) -> None:
-    """Skip with a reason, or fail where skips are forbidden (EXCISE_FORBID_SKIPS=1)."""
-    if os.environ.get("EXCISE_FORBID_SKIPS") == "1":
-        pytest.fail(f"skips are forbidden: {reason}")
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

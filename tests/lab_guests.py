@@ -21,7 +21,7 @@ _PROGRAMS = ("qemu-system-x86_64", "swtpm", "setpriv", "prlimit", "apt-get")
 @pytest.fixture(scope="session")
 def lab_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Share the packages of the real cache, but run guests in a folder of our own."""
-    from conftest import skip  # this plugin is loaded by it
+    from skips import skip
 
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing:

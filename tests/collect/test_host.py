@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import skip
 from excise.collect import host
 from excise.collect.host import (
     file_system_fact,
@@ -20,6 +19,7 @@ from excise.collect.host import (
     program_facts,
     read_word,
 )
+from skips import skip
 
 MUST_AGREE = {
     "kernel.release",

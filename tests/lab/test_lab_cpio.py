@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import skip
 from excise.lab.cpio import Archive
+from skips import skip
 
 NAME = st.text("abcxyz019._-", min_size=1, max_size=12).filter(lambda s: s not in (".", ".."))
 FILES = st.dictionaries(st.tuples(NAME, NAME).map("/".join), st.binary(max_size=200), max_size=8)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import skip
 from excise.errors import HostError
 from excise.lab.disk import WorkFile, build_image
+from skips import skip
 
 FILES = {
     "proof/labelled": WorkFile(data=b"labelled\n"),

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from conftest import skip
 from excise.report.html import render_html
 from report_example import HOSTILE, build_example
+from skips import skip
 
 pytestmark = pytest.mark.browser
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes.util
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from skips import skip
 
 GCRYPT_PROGRAM = r"""
 const char *gcry_check_version(const char *);
@@ -61,12 +62,6 @@ int main(int argc, char **argv)
 NOTHING = "int main(void) { return 0; }\n"
 
 Compile = Callable[..., Path]
-
-
-def skip(reason: str) -> None:
-    if os.environ.get("EXCISE_FORBID_SKIPS") == "1":
-        pytest.fail(f"skips are forbidden: {reason}")
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import pytest
 from excise.collect.selftest.callgrind import present, profile_start, read_callgrind
 from excise.collect.selftest.libraries import LIBRARIES, look_for
 from excise.errors import FormatError
+from skips import skip
 
 pytest_plugins = ("selftest_programs",)
 PROFILE = """# callgrind format
@@ -61,8 +62,6 @@ def test_a_line_that_is_no_line_of_the_format_is_named() -> None:
 
 
 def test_callgrind_shows_what_a_forced_library_executes_more() -> None:
-    from selftest_programs import skip
-
     if not present() or look_for(LIBRARIES[0]).state != "measured":
         skip("no valgrind, or no libgcrypt with a FIPS mode")
     off = profile_start(LIBRARIES[0], forced=False)

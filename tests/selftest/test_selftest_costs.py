@@ -28,6 +28,7 @@ from excise.events.dataset import Dataset
 from excise.events.load import from_records, load_capture
 from excise.report.selftest import build_bench
 from excise.report.text import render_text
+from skips import skip
 
 pytest_plugins = ("selftest_programs",)
 TASK = "load provider, 3.5.9"
@@ -201,8 +202,6 @@ def test_more_blocks_are_asked_for_until_the_interval_is_narrow() -> None:
 
 
 def test_starts_of_libgcrypt_are_explained_by_its_own_log(tmp_path: Path) -> None:
-    from selftest_programs import skip
-
     switch = LIBRARIES[0]
     found = look_for(switch)
     if found.state != "measured":

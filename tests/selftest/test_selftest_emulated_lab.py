@@ -9,14 +9,13 @@ import pytest
 from excise.collect.selftest.emulate import counted_loads
 from excise.collect.selftest.openssl import CACHED, OFF, ON
 from excise.cost.selftest_counted import counted_costs
+from skips import skip
 
 pytest_plugins = ("selftest_programs",)
 pytestmark = pytest.mark.lab
 
 
 def test_the_cached_status_saves_no_instruction_on_aarch64() -> None:
-    from selftest_programs import skip
-
     needed = ("qemu-aarch64", "aarch64-linux-gnu-gcc", "apt-get")
     if missing := [name for name in needed if shutil.which(name) is None]:
         skip(f"not installed: {', '.join(missing)}")

@@ -18,6 +18,7 @@ from excise.collect.selftest.verdict import Answer, check_command
 from excise.cost.selftest import cached_answers, family_costs, start_costs
 from excise.cost.selftest_commands import command_costs
 from excise.events.load import load_capture
+from skips import skip
 
 pytest_plugins = ("selftest_programs",)
 pytestmark = pytest.mark.lab
@@ -25,8 +26,6 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def tree() -> Tree:
-    from selftest_programs import skip
-
     if shutil.which("apt-get") is None or not KEYRING.is_file():
         skip("no apt with the keys of Debian's archive")
     return make_tree("trixie")
