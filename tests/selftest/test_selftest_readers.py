@@ -94,6 +94,19 @@ def test_what_cannot_be_seen_is_named(lines: str, reason: str) -> None:
     assert reason in seen.unseen[0]
 
 
+def test_a_torn_line_makes_the_observation_incomplete() -> None:
+    seen = read_observation("exec\t7\t/usr/bin/a\nhello\t7\ntest\t7\topenssl\tKAT\nexit\t0\n")
+    assert seen.unseen == ("1 lines of the observation itself cannot be read",)
+
+
+@given(st.text(alphabet=st.sampled_from("exechlotsPa\t\n07/"), max_size=200))
+def test_any_observation_is_read_and_counts_what_it_cannot_read(text: str) -> None:
+    seen = read_observation(text)
+    lines = [line for line in text.split("\n") if line]
+    if lines and not any(line.startswith(("exec", "test", "hello", "exit")) for line in lines):
+        assert seen.unseen
+
+
 def test_a_library_in_fips_mode_counts_though_it_announces_nothing() -> None:
     log = "exec\t7\t/usr/bin/a\nhello\t7\nobject\t7\tlibgnutls.so.30\nstate\t7\tgnutls\tfips\n"
     seen = read_observation(log)

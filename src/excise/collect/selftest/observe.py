@@ -6,6 +6,7 @@ more rights than its caller, one with another C library, a library that announce
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -121,28 +122,16 @@ class _Reader:
         self.armed: set[tuple[int, str]] = set()
         self.states: dict[tuple[int, str], str] = {}
         self.switches: dict[str, None] = {}
+        self.unread = 0
         self.ended = "unknown"
 
     def read(self, text: str) -> Observation:
-        for line in text.splitlines():
-            match line.split("\t"):
-                case ["exec", pid, path]:
-                    self._executed(int(pid), path)
-                case ["hello", pid]:
-                    self.waiting.pop(int(pid), None)
-                case ["switch", pid, setting]:
-                    if int(pid) in self.program:
-                        self.switches[setting] = None
-                case ["object", pid, name]:
-                    self.loaded[int(pid), name] = None
-                case ["armed", pid, library]:
-                    self.armed.add((int(pid), library))
-                case ["test", pid, library, kind, what, phase, at]:
-                    self._test(int(pid), (library, kind, what.strip()), phase, int(at))
-                case ["state", pid, library, state]:
-                    self.states[int(pid), library] = state
-                case ["exit", code]:
-                    self.ended = code
+        for line in text.split("\n"):
+            try:
+                known = self._take(line.split("\t"))
+            except ValueError:
+                known = False
+            self.unread += bool(line) and not known
         return Observation(
             ended=self.ended,
             programs=tuple(dict.fromkeys(self.programs)),
@@ -152,6 +141,30 @@ class _Reader:
             libraries=tuple(dict.fromkeys(name for _, name in self.loaded)),
             switches=tuple(self.switches),
         )
+
+    def _take(self, fields: list[str]) -> bool:
+        """Take one line; return whether it was one of those that are written."""
+        match fields:
+            case ["exec", pid, path]:
+                self._executed(int(pid), path)
+            case ["hello", pid]:
+                self.waiting.pop(int(pid), None)
+            case ["switch", pid, setting]:
+                if int(pid) in self.program:
+                    self.switches[setting] = None
+            case ["object", pid, name]:
+                self.loaded[int(pid), name] = None
+            case ["armed", pid, library]:
+                self.armed.add((int(pid), library))
+            case ["test", pid, library, kind, what, phase, at]:
+                self._test(int(pid), (library, kind, what.strip()), phase, int(at))
+            case ["state", pid, library, state]:
+                self.states[int(pid), library] = state
+            case ["exit", code]:
+                self.ended = code
+            case _:
+                return False
+        return True
 
     def _executed(self, pid: int, path: str) -> None:
         # The program before this one in the same process said hello, or never will.
@@ -212,6 +225,8 @@ class _Reader:
             for (pid, library), state in self.states.items()
             if state == "unseen"
         ]
+        if self.unread:
+            clauses.append(f"{self.unread} lines of the observation itself cannot be read")
         if self.ended in _CRASHES:
             clauses.append(f"the command itself: it crashed ({self.ended})")
         for pid, name in self.loaded:
@@ -238,7 +253,10 @@ class _Reader:
 
 def _is_go_with_fips(path: str) -> bool:
     try:
-        data = Path(path).read_bytes()
-    except OSError:
+        with (
+            Path(path).open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            return data.find(GO_MARK) >= 0 and data.find(GO_FIPS) >= 0
+    except (OSError, ValueError):  # gone, or empty
         return False
-    return GO_MARK in data and GO_FIPS in data
