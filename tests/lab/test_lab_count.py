@@ -35,6 +35,12 @@ def test_steady_is_the_least_batch_and_first_is_kept_apart():
     assert (found.first, found.steady, found.median) == (9.0, 10.0, 11.0)
 
 
+def test_one_round_that_differs_does_not_count():
+    rounds = [_guest({"null": [value, 50.0]}).steps[0] for value in (10.0, 7.0, 10.0)]
+    guest = dataclasses.replace(_guest({}), steps=tuple(rounds))
+    assert counts(guest)["null"].steady == 10.0
+
+
 def test_a_guest_in_tpm_mode_is_not_counted():
     with pytest.raises(UsageError, match="count mode only"):
         counts(_guest({"null": [1.0]}, mode="tpm"))

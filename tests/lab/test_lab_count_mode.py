@@ -55,7 +55,7 @@ def test_three_boots_print_identical_counts_under_load_and_after_a_rebuild(
             burner.wait()
     shutil.rmtree(lab_cache / "images")  # the disk image is built anew; so is every initramfs
     rebuilt = run_guest(Machine(kernel=kernel), preset=preset("none"), plan=plan)
-    assert len(_figures(idle)) == 23
+    assert len(_figures(idle)) == 3 * 23
     assert _figures(loaded) == _figures(idle)
     assert _figures(rebuilt) == _figures(idle)
     assert rebuilt.dmesg == idle.dmesg

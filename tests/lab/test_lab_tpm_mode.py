@@ -18,7 +18,7 @@ from excise.lab import (
     verify_guest_quote,
     verify_ima,
 )
-from excise.lab.workloads import command, distinct_files, proof_files
+from excise.lab.workloads import boot_only, command, distinct_files, proof_files
 
 pytestmark = pytest.mark.lab
 KERNELS = ("6.1", "6.12")
@@ -109,3 +109,22 @@ def test_figures_of_an_emulated_guest_say_so(lab_cache: Path):
     assert list(result.marks_ns) == ["init", "settle", "measure", "measured", "collect", "save"]
     assert sorted(result.marks_ns.values()) == list(result.marks_ns.values())
     assert proof_files().keys() == {"proof/labelled", "proof/unlabelled"}
+
+
+@pytest.mark.parametrize("name", ["none", "ima-measure"])
+def test_debian_boots_with_systemd_and_its_boot_is_told_in_parts(lab_cache: Path, name: str):
+    machine = Machine(
+        mode="tpm", kernel="6.1", rootfs="debian", memory_mib=768, accelerator="tcg", timeout_s=600
+    )
+    result = run_guest(machine, preset=preset(name), plan=boot_only())
+    assert result.facts["systemd_state"] == "running"
+    assert "Startup finished in" in result.facts["systemd_time"]
+    assert "multi-user.target" in result.facts["systemd_critical_chain"]
+    assert int(result.facts["ima_count"]) > (200 if name == "ima-measure" else 0)
+    assert list(result.marks_ns)[:3] == ["init", "switch", "booted"]
+    _assert_replayed(result)
+
+
+def test_debian_is_not_counted():
+    with pytest.raises(ValueError, match='count mode needs rootfs = "initramfs"'):
+        Machine(rootfs="debian")

@@ -158,6 +158,14 @@ def run_(
             "--quote", metavar="HEX", help="Ask for a quote that signs this.", show_default=False
         ),
     ] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(
+            "--root",
+            help="initramfs, or debian: a small Debian with systemd. [default: initramfs]",
+            show_default=False,
+        ),
+    ] = None,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -165,12 +173,14 @@ def run_(
 
     Example: excise lab run --preset ima-measure --workload files:100 -o ima.excise
 
+    Example: excise lab run --preset none,ima-measure --root debian --workload boot -o boot.excise
+
     Example: excise lab run --preset selinux-enforcing -- cat /sys/fs/selinux/enforce
     """
     from excise.lab import GuestFailure, GuestJob, run_all
     from excise.lab import preset as preset_of
 
-    found_machine = _machines(machine, kernel, modules, mode=mode or "tpm")[0]
+    found_machine = _machines(machine, kernel, modules, mode=mode or "tpm", root=root)[0]
     nonce = _hex(quote)
     planned = [
         GuestJob(
@@ -229,7 +239,12 @@ def _hex(text: str | None) -> bytes | None:
 
 
 def _machines(
-    path: str | None, kernels: list[str] | None, modules: list[str] | None, *, mode: str
+    path: str | None,
+    kernels: list[str] | None,
+    modules: list[str] | None,
+    *,
+    mode: str,
+    root: str | None = None,
 ) -> list[Machine]:
     import msgspec
 
@@ -242,6 +257,10 @@ def _machines(
     changes: list[dict[str, Any]] = [{"kernel": name} for name in kernels or [base.kernel]]
     for change, folder in zip(changes, folders, strict=False):
         change["modules"] = folder
+    for change in changes:
+        if root is not None:
+            change["rootfs"] = root
+            change["memory_mib"] = max(base.memory_mib, 768 if root == "debian" else 0)
     try:
         return [
             msgspec.convert({**msgspec.to_builtins(base), "mode": mode, **change}, Machine)
@@ -309,6 +328,8 @@ def _print_guest(result: GuestResult, value: dict[str, Any]) -> None:
             typer.echo(step.stdout.decode("utf-8", "replace"), nl=False)
         else:
             typer.echo(f"  {step.step.task:<18} {min(step.probe.op_ns):>14,.1f} per operation")
+    if "systemd_time" in result.facts:
+        typer.echo(f"  {result.facts['systemd_time'].splitlines()[0]}")
     for name, appraised in value["evidence"].items():
         typer.echo(f"  evidence {name}: {appraised['verdict']}")
 

@@ -32,7 +32,7 @@ if [ -d /sys/class/tpm/tpm0 ]; then
             read -r v <"$f" && echo "${b##*pcr-}:${f##*/} $v" >>$O/evidence/pcrs.txt
         done
     done
-    [ -e /lab/quote.sh ] && . /lab/quote.sh
+    for q in /lab/quote.sh /run/lab/quote.sh; do [ -e $q ] && . $q && break; done
     [ -e $S/tpm0/binary_bios_measurements ] && cat $S/tpm0/binary_bios_measurements >$O/evidence/binary_bios_measurements
 fi
 if [ -d $S/ima ]; then

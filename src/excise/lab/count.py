@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median_low
 
 from excise.errors import UsageError
 from excise.lab.run import GuestResult
@@ -15,7 +16,8 @@ class TaskCount:
 
     Attributes:
         first: The very first operation.
-        steady: The least batch: the one that no timer tick fell into.
+        steady: The least batch of a round, which no timer tick fell into; of the rounds, the one
+            in the middle, so that the place of one kernel object in one round does not count.
         median: The median batch.
     """
 
@@ -64,19 +66,22 @@ def counts(result: GuestResult) -> dict[str, TaskCount]:
     """
     if result.machine.mode != "count":
         raise UsageError("instructions are counted in count mode only; this guest ran on time")
-    values: dict[str, list[float]] = {}
+    rounds: dict[str, list[list[float]]] = {}
     firsts: dict[str, float] = {}
     for step in result.steps:
         if step.probe is not None and step.probe.op_ns:
-            values.setdefault(step.step.task, []).extend(step.probe.op_ns)
+            rounds.setdefault(step.step.task, []).append(step.probe.op_ns)
             firsts.setdefault(step.step.task, step.probe.first_op_ns or 0.0)
-    if not values:
+    if not rounds:
         raise UsageError("the guest measured no system call")
     return {
         task: TaskCount(
-            task=task, first=firsts[task], steady=min(found), median=sorted(found)[len(found) // 2]
+            task=task,
+            first=firsts[task],
+            steady=median_low(min(batches) for batches in found),
+            median=median_low(value for batches in found for value in batches),
         )
-        for task, found in values.items()
+        for task, found in rounds.items()
     }
 
 

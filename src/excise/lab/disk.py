@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -73,15 +73,20 @@ def build_image(files: Mapping[str, WorkFile], *, size_mib: int, folder: Path) -
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(entry.data)
         target.chmod(entry.mode)
-    _make(tree, image, size_mib=size_mib)
+    make_image(tree, image, size_mib=size_mib, inodes=size_mib * 1024)
     _normalise(files, tree=tree, image=image, folder=folder)
     return image
 
 
-def _make(tree: Path, image: Path, *, size_mib: int) -> None:
+def make_image(tree: Path, image: Path, *, size_mib: int, inodes: int) -> None:
+    """Make an ext4 image of a folder's files.
+
+    Raises:
+        HostError: If e2fsprogs is missing or the files do not fit.
+    """
     extended = f"hash_seed={_UUID},root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0"
     command = ["mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-m", "0"]
-    command += ["-O", f"none,{_FEATURES}", "-N", str(size_mib * 1024), "-U", _UUID]
+    command += ["-O", f"none,{_FEATURES}", "-N", str(inodes), "-U", _UUID]
     command += ["-E", extended, "-d", str(tree)]
     _call([*command, str(image), f"{size_mib}M"])
 
@@ -103,12 +108,21 @@ def _normalise(files: Mapping[str, WorkFile], *, tree: Path, image: Path, folder
                 stored = values / hashlib.sha256(value).hexdigest()
                 stored.write_bytes(value)
                 lines.append(f'ea_set -f {stored} "/{path}" {name}')
+    run_debugfs(lines, image=image, folder=folder)
+
+
+def run_debugfs(lines: Sequence[str], *, image: Path, folder: Path) -> None:
+    """Run debugfs commands on an image.
+
+    Raises:
+        HostError: If one of them fails; it is named.
+    """
     script = folder / "debugfs.txt"
     script.write_text("\n".join(lines) + "\n")
     done = _call(["debugfs", "-w", "-f", str(script), str(image)])
     faults = [line for line in done.stderr.splitlines() if not line.startswith("debugfs ")]
     if faults:
-        raise HostError(f"debugfs could not set attributes: {faults[0]}", source=str(image))
+        raise HostError(f"debugfs failed: {faults[0]}", source=str(image))
 
 
 def _call(command: list[str]) -> subprocess.CompletedProcess[str]:

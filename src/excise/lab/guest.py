@@ -54,6 +54,7 @@ def boot(
     initramfs: bytes,
     cmdline: str,
     accelerator: Literal["tcg", "kvm"] = "tcg",
+    root_disk: Path | None = None,
     on_stage: Callable[[str], None] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> Boot:
@@ -67,6 +68,7 @@ def boot(
         initramfs: Root of the guest.
         cmdline: The kernel's command line.
         accelerator: What to run on.
+        root_disk: Image of the root that init hands over to; it is not changed.
         on_stage: Called with the name of each stage the guest announces.
         stop: Ends the guest when it is set.
 
@@ -91,6 +93,7 @@ def boot(
             folder=folder,
             tpm_socket=socket_folder / "tpm.sock",
             accelerator=accelerator,
+            root_disk=root_disk,
         )
         started = time.monotonic()
         process = stack.enter_context(
@@ -98,7 +101,8 @@ def boot(
                 command,
                 log=folder / "qemu.log",
                 nice=NICE,
-                file_limit_bytes=machine.results_mib << 20,
+                file_limit_bytes=None if root_disk else machine.results_mib << 20,
+                temporary=folder,
             )
         )
         watch = _Watch(

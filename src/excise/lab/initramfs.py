@@ -29,6 +29,7 @@ def build_initramfs(
     work_image: bytes,
     probe: Path,
     more: Mapping[str, bytes] | None = None,
+    root_disk: bool = False,
 ) -> bytes:
     """Return the initramfs of one guest; the same arguments give the same bytes.
 
@@ -40,6 +41,7 @@ def build_initramfs(
             completes in the host's time is part of the measurement.
         probe: The static probe.
         more: Further files, executable, by path.
+        root_disk: Whether init hands over to the root on a disk.
 
     Raises:
         HostError: If busybox cannot be fetched or the kernel lacks a module.
@@ -60,16 +62,20 @@ def build_initramfs(
     archive.device("dev/null", major=1, minor=3)
     _add_busybox(archive)
     archive.file("bin/excise-probe", probe.read_bytes(), mode=0o755)
-    _add_modules(archive, kernel)
+    _add_modules(archive, kernel, root_disk=root_disk)
     archive.file("init", _text("init.sh"), mode=0o755)
+    archive.file("lab/functions.sh", _text("functions.sh"))
     archive.file("lab/collect.sh", _text("collect.sh"))
+    archive.file("lab/work.ext4", work_image)
+    if root_disk:
+        archive.file("lab/switch.sh", _text("switch.sh"))
+        archive.file("lab/finish.sh", _text("finish.sh"))
     archive.file("lab/preset.sh", preset.setup.encode())
     archive.file("lab/mounted.sh", preset.mounted.encode())
     archive.file("lab/proof.sh", preset.proof.encode())
     archive.file("lab/plan.sh", plan.render().encode())
     for path, data in {**preset.files(), **plan.root_files, **(more or {})}.items():
         archive.file(path, data, mode=0o755)
-    archive.file("lab/work.ext4", work_image)
     return archive.render()
 
 
@@ -77,8 +83,9 @@ def _text(name: str) -> bytes:
     return resources.files("excise.lab").joinpath(name).read_bytes()
 
 
-def _add_modules(archive: Archive, kernel: Kernel) -> None:
-    for place, names in (("early", EARLY_MODULES), ("late", LATE_MODULES)):
+def _add_modules(archive: Archive, kernel: Kernel, *, root_disk: bool) -> None:
+    late = (*LATE_MODULES, "virtio_blk") if root_disk else LATE_MODULES
+    for place, names in (("early", EARLY_MODULES), ("late", late)):
         wanted: dict[str, bytes] = {}
         for name in names:
             wanted |= kernel.modules_for(name)

@@ -23,6 +23,15 @@ step() {
 }
 """
 
+# Each round works with other kernel objects on top of the allocator's lists than the one before: a
+# reader that waits on a fifo holds those its open took. Whether an object lies on the first page of
+# its slab costs three instructions, and which one is on top depends on everything done earlier.
+_ROUND_SHELL: Final = """\
+mkfifo /run/hold{number}
+cat /run/hold{number} >/dev/null &
+sleep 0.1
+"""
+
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One command of a plan; its output, error output and exit code come back.
@@ -59,8 +68,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def render(self) -> str:
         """Return the plan as the shell fragment that PID 1 sources."""
-        lines = [
-            f"step {number:04d} {shlex.join(step.command)}"
-            for number, step in enumerate(self.steps)
-        ]
+        lines = []
+        current = 0
+        for number, step in enumerate(self.steps):
+            if step.round > current and step.probe:
+                lines.append(_ROUND_SHELL.format(number=step.round))
+            current = max(current, step.round)
+            lines.append(f"step {number:04d} {shlex.join(step.command)}")
         return _STEP_SHELL + "\n".join([*lines, self.shell]) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -48,7 +49,12 @@ def program_version(program: str) -> str | None:
 
 @contextmanager
 def child(
-    command: Sequence[str], *, log: Path, nice: int = 0, file_limit_bytes: int | None = None
+    command: Sequence[str],
+    *,
+    log: Path,
+    nice: int = 0,
+    file_limit_bytes: int | None = None,
+    temporary: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program, yield it, and end it on the way out.
 
@@ -61,6 +67,7 @@ def child(
         log: File that takes its standard output and error.
         nice: Niceness to run it with.
         file_limit_bytes: Largest file it may write; it is killed by SIGXFSZ when it tries more.
+        temporary: Folder for its temporary files.
     """
     wrapper = [require("setpriv"), "--pdeathsig", "KILL", "--"]
     if nice:
@@ -75,6 +82,7 @@ def child(
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env={**os.environ, "TMPDIR": str(temporary)} if temporary else None,
         )
         try:
             yield process

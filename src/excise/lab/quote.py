@@ -36,8 +36,9 @@ QUOTED_PCRS: Final = tuple(range(11))
 
 _SCRIPT: Final = """\
 exec 3<>/dev/tpm0
+q=${q%/*}
 for c in create_primary quote; do
-    cat /lab/quote/$c >&3
+    cat $q/quote/$c >&3
     dd bs=4096 count=1 <&3 >$O/evidence/$c.response 2>/run/dd.err
 done
 exec 3>&-

@@ -17,6 +17,7 @@ from excise.errors import HostError, UsageError
 from excise.lab import guest, initramfs, kernels
 from excise.lab.cache import digest_of, stored
 from excise.lab.configurations import Preset
+from excise.lab.debian import debian_image
 from excise.lab.disk import build_image
 from excise.lab.effects import check_effects, require_effects
 from excise.lab.kernels import Kernel
@@ -136,12 +137,14 @@ def run_guest(
     )
     name = configuration or preset.name
     _refuse_missing_lsm(kernel, preset=preset)
+    debian = machine.rootfs == "debian"
     cmdline = kernel_command_line(machine, words=preset.command_line())
     root = initramfs.build_initramfs(
         kernel,
         preset=preset,
         plan=plan,
         work_image=work_image(plan, size_mib=machine.work_disk_mib),
+        root_disk=debian,
         probe=Path(probe_path()),
         more={
             **_guest_program(preset),
@@ -155,6 +158,7 @@ def run_guest(
         initramfs=root,
         cmdline=cmdline,
         accelerator=accelerator,
+        root_disk=debian_image() if debian else None,
         on_stage=on_stage,
         stop=stop,
     )

@@ -10,7 +10,8 @@ from excise.lab.configurations import Preset
 from excise.lab.disk import WorkFile
 from excise.lab.plan import Plan, Step
 
-BATCHES: Final = 25
+BATCHES: Final = 9
+ROUNDS: Final = 3
 _PLACES: Final = ("tmpfs", "ext4")
 
 
@@ -18,9 +19,9 @@ _PLACES: Final = ("tmpfs", "ext4")
 class SystemCall:
     """A probe workload with the operations of one batch.
 
-    Operations are fixed, so that every guest does the same, and few enough that a batch takes less
-    than a quarter of a timer tick's period: most batches then hold no tick, and the least of them
-    is free of it.
+    Operations are fixed, so that every guest does the same, and few enough that a batch is well
+    below a timer tick's period of 4,000,000 instructions: some batches then hold no tick, and the
+    least of them is free of it.
 
     Attributes:
         operations: Operations of a batch.
@@ -43,16 +44,16 @@ SYSTEM_CALLS: Final = (
     SystemCall(name="write", operations=1000),
     SystemCall(name="fstat", operations=800, needs_files=True),
     SystemCall(name="stat", operations=250, needs_files=True),
-    SystemCall(name="open_close", operations=100, needs_files=True),
-    SystemCall(name="create_0k", operations=16, needs_files=True, operations_tmpfs=96),
+    SystemCall(name="open_close", operations=48, needs_files=True, batches=120),
+    SystemCall(name="create_0k", operations=16, needs_files=True, operations_tmpfs=96, batches=25),
     SystemCall(name="delete_0k", operations=16, needs_files=True, operations_tmpfs=96),
-    SystemCall(name="create_10k", operations=8, needs_files=True, operations_tmpfs=24),
+    SystemCall(name="create_10k", operations=8, needs_files=True, operations_tmpfs=24, batches=18),
     SystemCall(name="delete_10k", operations=8, needs_files=True, operations_tmpfs=24),
     SystemCall(name="pipe", operations=80),
-    SystemCall(name="fork_exit", operations=3, batches=60),
-    SystemCall(name="fork_execve", operations=2, batches=40),
+    SystemCall(name="fork_exit", operations=3, batches=20),
+    SystemCall(name="fork_execve", operations=2, batches=15),
     SystemCall(name="mmap_fault", operations=1),
-    SystemCall(name="unix_connect", operations=40, batches=60),
+    SystemCall(name="unix_connect", operations=40, batches=20),
     SystemCall(name="signal", operations=300),
 )
 
@@ -73,7 +74,7 @@ def tasks(call: SystemCall) -> tuple[str, ...]:
 
 
 def syscalls(
-    preset: Preset, *, only: tuple[str, ...] = (), rounds: int = 1, batches: int | None = None
+    preset: Preset, *, only: tuple[str, ...] = (), rounds: int = ROUNDS, batches: int | None = None
 ) -> Plan:
     """Return the plan that measures the probe's system calls on tmpfs and ext4.
 

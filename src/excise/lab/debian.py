@@ -1,0 +1,111 @@
+"""A small Debian with systemd as a guest's root, for boot times and real user space.
+
+It is built once by mmdebstrap, from its unpacked package, and kept as an ext4 image; each guest
+writes to a throw-away layer over it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Final
+
+from excise.errors import HostError
+from excise.lab import packages
+from excise.lab.cache import cache_root, digest_of, stored
+from excise.lab.disk import make_image, run_debugfs
+
+SUITE: Final = "bookworm"
+PACKAGES: Final = ("systemd", "systemd-sysv", "udev", "dbus")
+_SIZE_MIB: Final = 768
+_LEFT_OUT: Final = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
+_UNIT: Final = """\
+[Unit]
+Description=Results of a lab guest
+ConditionPathExists=/run/lab/finish.sh
+
+[Service]
+Type=simple
+ExecStart=/run/lab/bin/busybox sh /run/lab/finish.sh
+StandardOutput=null
+StandardError=null
+TimeoutStopSec=5
+
+[Install]
+WantedBy=multi-user.target
+"""
+_UNIT_PATH: Final = "etc/systemd/system/excise-lab.service"
+_WANTED_PATH: Final = "etc/systemd/system/multi-user.target.wants/excise-lab.service"
+
+
+def debian_image() -> Path:
+    """Return the ext4 image of Debian's root, built at its first use.
+
+    Raises:
+        HostError: If mmdebstrap cannot be fetched or fails, or the image cannot be made.
+    """
+    tool = packages.fetch("mmdebstrap")
+    key = digest_of("debian 1", SUITE, *PACKAGES, *_LEFT_OUT, _UNIT, tool.version)
+
+    def build(into: Path) -> None:
+        archive = into / "root.tar"
+        _bootstrap(tool.root / "usr/bin", archive)
+        tree = into / "tree"
+        lines = _extract(archive, tree)
+        archive.unlink()
+        make_image(tree, into / "root.ext4", size_mib=_SIZE_MIB, inodes=32768)
+        run_debugfs(lines, image=into / "root.ext4", folder=into)
+        subprocess.run(["rm", "-rf", "--", str(tree)], check=False)
+
+    return stored("debian", key[:24], build) / "root.ext4"
+
+
+def _bootstrap(programs: Path, archive: Path) -> None:
+    command = ["perl", str(programs / "mmdebstrap"), "--variant=minbase", "--format=tar"]
+    command += [f"--include={','.join(PACKAGES)}", "--skip=output/mknod"]
+    command += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ.get('PATH', '/usr/bin:/bin')}"}
+    environment["TMPDIR"] = str(cache_root())
+    done = subprocess.run(
+        [*command, SUITE, str(archive)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode:
+        faults = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
+        raise HostError(
+            f"mmdebstrap failed: {(faults or ['no reason given'])[0].removeprefix('E: ')}",
+            hint="As an ordinary user it needs uidmap and a range in /etc/subuid",
+        )
+
+
+def _extract(archive: Path, tree: Path) -> list[str]:
+    """Unpack files, folders and links; return debugfs commands for owners and modes."""
+    lines = []
+    tree.mkdir()
+    with tarfile.open(archive) as source:
+        for member in source:
+            name = member.name.removeprefix("./").strip("/")
+            if member.isdev() or name in ("", "."):
+                continue
+            source.extract(member, tree, set_attrs=False, filter="tar")
+            if member.islnk():
+                continue
+            path = f"/{name}"
+            lines += [f'sif "{path}" uid {member.uid}', f'sif "{path}" gid {member.gid}']
+            if not member.issym():
+                kind = 0o040000 if member.isdir() else 0o100000
+                lines.append(f'sif "{path}" mode 0{kind | member.mode:o}')
+    unit = tree / _UNIT_PATH
+    unit.write_text(_UNIT)
+    wanted = tree / _WANTED_PATH
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    wanted.symlink_to(f"/{_UNIT_PATH}")
+    for path in (_UNIT_PATH, _WANTED_PATH):
+        lines += [f'sif "/{path}" uid 0', f'sif "/{path}" gid 0']
+    return lines

@@ -1,0 +1,24 @@
+# Runs as a service in Debian: waits for the end of the boot, then does what init.sh does elsewhere.
+export PATH=/run/lab/bin:/bin:/sbin:/usr/bin:/usr/sbin
+exec >/dev/console 2>&1
+O=/run/out
+. /run/lab/functions.sh
+systemctl is-system-running --wait >/run/state 2>&1
+stage booted
+fact systemd_state cat /run/state
+fact systemd_time systemd-analyze time
+fact systemd_blame systemd-analyze --no-pager blame
+fact systemd_critical_chain systemd-analyze --no-pager critical-chain
+fact systemd_timestamps sh -c 'systemctl show | grep TimestampMonotonic='
+fact systemd_failed systemctl --no-pager --no-legend --failed
+mkdir -p /work/tmpfs /work/ext4
+mount -t tmpfs tmpfs /work/tmpfs
+mount -t ext4 -o loop,noatime /run/lab/work.ext4 /work/ext4
+stage measure
+. /run/lab/plan.sh
+stage measured
+. /run/lab/proof.sh
+stage collect
+. /run/lab/collect.sh
+save
+systemctl --no-block poweroff
