@@ -104,6 +104,7 @@ def compare_(
     Example: excise lab compare --kernel 6.1 --kernel 6.12 --format markdown
     """
     from excise.lab import compare, kernel_jobs, preset_jobs
+    from excise.lab.comparison import twin_jobs
     from excise.report.lab import build_lab_comparison
 
     names = _split(preset)
@@ -117,7 +118,8 @@ def compare_(
     else:
         planned = preset_jobs(machines[0], presets=names, only=only)
         title = f"Presets on kernel {Path(machines[0].kernel).name}"
-    with _capture(output, jobs=planned, title=title) as add, _progress() as show:
+    everything = [planned[0], *twin_jobs(planned[0], number=twins), *planned[1:]]
+    with _capture(output, jobs=everything, title=title) as add, _progress() as show:
         found = compare(planned, twins=twins, parallel=jobs, on_progress=show, on_result=add)
     report = build_lab_comparison(found, title=title)
     print_report(report, format_name=format_name, as_json=as_json)
