@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,20 +65,12 @@ def open_dataset(name: str, *, with_batches: bool = False) -> Dataset:
         return load(name.removeprefix("reference:"))
     from excise.events.load import load_capture
 
-    _import_ahead("excise.report.build", "ruptures")
     if name == "-":
         with tempfile.NamedTemporaryFile(prefix="excise-", suffix=".tar.zst") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
             file.flush()
             return load_capture(Path(file.name), name="standard input", with_batches=with_batches)
     return load_capture(Path(name), with_batches=with_batches)
-
-
-def _import_ahead(*modules: str) -> None:
-    """Import what a report will need while a journal is read: both take about as long."""
-    threading.Thread(
-        target=lambda: [importlib.import_module(each) for each in modules], daemon=True
-    ).start()
 
 
 def read_input(name: str) -> bytes:

@@ -47,10 +47,9 @@ def show(
         return
     if capture is None:
         raise UsageError("no capture was given", hint="excise show CAPTURE, or excise show --list")
-    dataset = open_dataset(capture)  # imports the next line's module meanwhile
     from excise.report.build import build_show
 
-    report = build_show(dataset, metric=metric, private=private)
+    report = build_show(open_dataset(capture), metric=metric, private=private)
     print_report(report, format_name=format_name, as_json=as_json)
 
 

@@ -53,7 +53,7 @@ def metrics_of(dataset: Dataset) -> list[str]:
 
 
 def series_of(dataset: Dataset, *, metric: str | None = None) -> Iterator[Series]:
-    """Yield the series of every task and configuration, in the order they first ran.
+    """Yield the series of every task and configuration, in the campaign's order.
 
     Args:
         dataset: Where the runs are.
@@ -63,47 +63,14 @@ def series_of(dataset: Dataset, *, metric: str | None = None) -> Iterator[Series
     Raises:
         UsageError: If no run has that metric; those that exist are in the hint.
     """
-    if metric is not None and metric not in metrics_of(dataset):
-        names = ", ".join(metrics_of(dataset)) or "none"
-        raise UsageError(f"no run has the metric {metric!r}", hint=f"Metrics here: {names}")
-    columns = _Columns(dataset)
-    for (task, configuration), rows in _groups(dataset).items():
-        name = metric or columns.own_metric(rows)
-        if name is not None:
-            yield columns.series(rows, task=task, configuration=configuration, metric=name)
+    return SeriesReader(dataset).read(metric=metric)
 
 
-def _groups(dataset: Dataset) -> dict[tuple[str, str], IntArray]:
-    """Return the rows of each task and configuration, in the order they ran."""
-    runs = dataset.runs
-    if not runs.height:
-        return {}
-    names = [runs.get_column(name) for name in ("task", "configuration")]
-    _, codes = np.unique(names[0].to_physical().to_numpy(), return_inverse=True)
-    arms, arm_codes = np.unique(names[1].to_physical().to_numpy(), return_inverse=True)
-    codes = codes * arms.size + arm_codes
-    sequence = runs.get_column("sequence")
-    # Stable, and by counting where the numbers are short: faster than any table operation.
-    order = (
-        np.argsort(codes.astype(np.uint16 if codes.max() < 65_536 else np.int64), kind="stable")
-        if sequence.is_sorted()
-        else np.lexsort((sequence.to_numpy(), codes))
-    )
-    edges = np.flatnonzero(np.diff(codes[order])) + 1
-    found = {
-        (names[0][int(rows[0])], names[1][int(rows[0])]): rows for rows in np.split(order, edges)
-    }
-    tasks = {name: index for index, name in enumerate(dataset.tasks)}
-    arms_at = {name: index for index, name in enumerate(dataset.configurations)}
-    return {
-        key: found[key] for key in sorted(found, key=lambda key: (tasks[key[0]], arms_at[key[1]]))
-    }
-
-
-class _Columns:
-    """Columns of the runs as arrays, each made once."""
+class SeriesReader:
+    """Reads series of several metrics from one dataset, whose runs it sorts once."""
 
     def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
         self._runs = dataset.runs
         self._metrics: dict[str, FloatArray] = {}
         self._ok = dataset.runs.get_column("ok").fill_null(True).to_numpy()
@@ -112,15 +79,31 @@ class _Columns:
         self._first = (phase == "first").to_numpy()
         self._blocks = dataset.runs.get_column("block").to_numpy()
         self._run_numbers = dataset.runs.get_column("run").to_numpy()
+        self._groups = _groups(dataset)
 
-    def own_metric(self, rows: IntArray) -> str | None:
+    @property
+    def metrics(self) -> list[str]:
+        """Return the metrics that at least one run has."""
+        return metrics_of(self._dataset)
+
+    def read(self, *, metric: str | None = None) -> Iterator[Series]:
+        """Yield the series of every task and configuration; see `series_of`."""
+        if metric is not None and metric not in self.metrics:
+            names = ", ".join(self.metrics) or "none"
+            raise UsageError(f"no run has the metric {metric!r}", hint=f"Metrics here: {names}")
+        for (task, configuration), rows in self._groups.items():
+            name = metric or self._own_metric(rows)
+            if name is not None:
+                yield self._series(rows, task=task, configuration=configuration, metric=name)
+
+    def _own_metric(self, rows: IntArray) -> str | None:
         """Return the metric that runs of their kind are judged by; None if they have neither."""
         for name in TIME_METRICS:
             if not np.isnan(self._metric(name)[rows]).all():
                 return name
         return None
 
-    def series(self, rows: IntArray, *, task: str, configuration: str, metric: str) -> Series:
+    def _series(self, rows: IntArray, *, task: str, configuration: str, metric: str) -> Series:
         """Return one series of these rows."""
         values = self._metric(metric)[rows]
         good = self._ok[rows] & ~np.isnan(values)
@@ -147,6 +130,40 @@ class _Columns:
             else:
                 self._metrics[name] = column.cast(pl.Float64).to_numpy()
         return self._metrics[name]
+
+
+def _groups(dataset: Dataset) -> dict[tuple[str, str], IntArray]:
+    """Return the rows of each task and configuration, in the order they ran."""
+    runs = dataset.runs
+    if not runs.height:
+        return {}
+    tasks, arms = runs.get_column("task"), runs.get_column("configuration")
+    arm_codes = _dense(arms)
+    codes = _dense(tasks) * (int(arm_codes.max()) + 1) + arm_codes
+    sequence = runs.get_column("sequence")
+    # Stable, and by counting where the numbers are short: faster than any table operation.
+    order = (
+        np.argsort(codes.astype(np.uint16 if codes.max() < 65_536 else np.int64), kind="stable")
+        if sequence.is_sorted()
+        else np.lexsort((sequence.to_numpy(), codes))
+    )
+    edges = np.flatnonzero(np.diff(codes[order])) + 1
+    found = {
+        (str(tasks[int(rows[0])]), str(arms[int(rows[0])])): rows for rows in np.split(order, edges)
+    }
+    ranks = [
+        {name: rank for rank, name in enumerate(names)}
+        for names in (dataset.tasks, dataset.configurations)
+    ]
+    ordered = sorted(found, key=lambda key: (ranks[0][key[0]], ranks[1][key[1]]))
+    return {key: found[key] for key in ordered}
+
+
+def _dense(names: pl.Series) -> IntArray:
+    """Return each row's name as a number, those in use numbered from 0 without gaps."""
+    codes = names.to_physical().to_numpy()
+    used = np.bincount(codes) > 0
+    return np.asarray((np.cumsum(used) - 1)[codes], dtype=np.int64)
 
 
 def event_series_of(dataset: Dataset) -> Iterator[Series]:

@@ -73,10 +73,11 @@ def summaries(
         UsageError: If no run has that metric.
     """
     found = series if series is not None else series_of(dataset, metric=metric)
-    return [*map(_measured, found), *published_summaries(dataset)]
+    return [*map(summary_of, found), *published_summaries(dataset)]
 
 
-def _measured(series: Series) -> TaskSummary:
+def summary_of(series: Series) -> TaskSummary:
+    """Return the summary of one measured series."""
     if not series.values.size:
         return TaskSummary(
             task=series.task,

@@ -12,8 +12,8 @@ from excise.cost.attribution import Attribution
 from excise.cost.comparison import Comparison, Comparisons, compare_configurations
 from excise.cost.explain import attributions
 from excise.cost.levels import LevelComparison
-from excise.cost.series import series_of
-from excise.cost.summary import TaskSummary, summaries
+from excise.cost.series import SeriesReader
+from excise.cost.summary import TaskSummary, summaries, summary_of
 from excise.cost.trend import stabilities
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
@@ -35,13 +35,14 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
     Raises:
         UsageError: If no run has the metric.
     """
-    series = list(series_of(dataset, metric=metric))
+    reader = SeriesReader(dataset)
+    series = list(reader.read(metric=metric))
     rows = summaries(dataset, metric=metric, series=series)
     verdicts = list(stabilities(series))
     sections = [
         Section(heading="Summary", blocks=[*_warnings(dataset), *_summary_blocks(rows, metric)]),
         *trend_sections(rows, verdicts),
-        *_memory(dataset, metric, rows),
+        *_memory(reader, metric, rows),
         *_proof(dataset),
     ]
     return Report(
@@ -120,7 +121,8 @@ def build_report(
     Raises:
         UsageError: If no run has the metric.
     """
-    series = list(series_of(dataset, metric=metric))
+    reader = SeriesReader(dataset)
+    series = list(reader.read(metric=metric))
     rows = summaries(dataset, metric=metric, series=series)
     sections: list[Section] = []
     data: dict[str, Any] = {"capture": _identity(dataset)}
@@ -134,7 +136,7 @@ def build_report(
     verdicts = list(stabilities(series))
     data["stability"] = _plain(verdicts)
     sections += trend_sections(rows, verdicts)
-    sections += _memory(dataset, metric, rows)
+    sections += _memory(reader, metric, rows)
     explained = _attributed(dataset)
     if explained:
         sections.append(_attribution_section(explained))
@@ -266,19 +268,14 @@ def _summary_blocks(rows: Sequence[TaskSummary], metric: str | None) -> list[Blo
 
 
 def _memory(
-    dataset: Dataset, metric: str | None, summarised: Sequence[TaskSummary]
+    reader: SeriesReader, metric: str | None, summarised: Sequence[TaskSummary]
 ) -> list[Section]:
-    if (
-        metric is not None
-        or dataset.runs.get_column("max_rss_bytes").null_count() == dataset.runs.height
-    ):
+    if metric is not None or "max_rss_bytes" not in reader.metrics:
         return []
     # In a workload of the probe the child is the probe: its memory says nothing of the task.
     own = {row.task for row in summarised if row.metric == "op_ns"}
     rows = [
-        row
-        for row in summaries(dataset, metric="max_rss_bytes")
-        if row.metric == "max_rss_bytes" and row.task not in own
+        summary_of(each) for each in reader.read(metric="max_rss_bytes") if each.task not in own
     ]
     if not rows:
         return []
