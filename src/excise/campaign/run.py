@@ -240,6 +240,7 @@ class _Session:
         self.failed = 0
         self.on_progress = on_progress
         self.on_interrupt = on_interrupt
+        self.timeouts_ns = {task.name: parse_duration(task.timeout) for task in campaign.tasks}
         self.operations: dict[str, int] = {}
         self.work_directory = ""
         # What has been set up, or is about to be, and not yet torn down.
@@ -399,7 +400,7 @@ class _Session:
             environment=environment,
             unset=configuration.unset,
             directory=task.directory,
-            timeout_ns=parse_duration(task.timeout),
+            timeout_ns=self.timeouts_ns[task.name],
             expect=task.expect,
             stdout=self._stdout(task, head),
             counters=task.counters,

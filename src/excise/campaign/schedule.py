@@ -7,6 +7,7 @@ but the seed, so that a resumed campaign goes on as if it had never stopped.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterator, Sequence
 
@@ -64,4 +65,5 @@ def schedule(campaign: Campaign, *, start: int = 0) -> Iterator[RunHead]:
 
 def environment_padding(sequence: int, *, seed: int) -> str:
     """Return the padding variable's value for a run: 0 to 4,095 bytes, by seed and sequence."""
-    return "x" * random.Random(f"{seed}:environment:{sequence}").randrange(4096)
+    digest = hashlib.blake2b(f"{seed}:environment:{sequence}".encode(), digest_size=2).digest()
+    return "x" * (int.from_bytes(digest, "big") % 4096)

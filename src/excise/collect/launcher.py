@@ -94,6 +94,9 @@ class Launcher:
         assert self._process.stdin is not None
         # Requests sent but not answered fill half a pipe at most, so that neither side blocks.
         self._ahead_bytes = fcntl.fcntl(self._process.stdin, fcntl.F_GETPIPE_SZ) // 2
+        self._unsent: list[bytes] = []
+        self._waiting: deque[int] = deque()  # bytes of each request not yet answered
+        self._waiting_bytes = 0
         self._send({"op": "environment", "env": dict(environment)})
 
     def run(self, launches: Iterable[Launch]) -> Iterator[Run]:
@@ -104,25 +107,34 @@ class Launcher:
         Raises:
             HostError: If a set-up or tear-down command fails, or the launcher ends.
         """
-        waiting: deque[int] = deque()
         for launch in launches:
             if launch.before:
-                yield from self._answers(waiting)
+                yield from self._answers()
                 self.require(launch.before)
             line = _encode(_run_request(launch)) + b"\n"
-            yield from self._answers(waiting, leave_bytes=self._ahead_bytes - len(line))
-            self._write(line)
-            waiting.append(len(line))
+            if self._waiting and self._waiting_bytes + len(line) > self._ahead_bytes:
+                # Half is left to be answered while the next half is put together.
+                yield from self._answers(leave_bytes=self._ahead_bytes // 2)
+            self._queue(line)
             if launch.after:
-                yield from self._answers(waiting)
+                yield from self._answers()
                 self.require(launch.after)
-        yield from self._answers(waiting)
+        yield from self._answers()
 
-    def _answers(self, waiting: deque[int], *, leave_bytes: int = 0) -> Iterator[Run]:
+    def _queue(self, line: bytes) -> None:
+        """Put a run's request behind those that wait; it is sent when an answer is waited for."""
+        self._unsent.append(line)
+        self._waiting.append(len(line))
+        self._waiting_bytes += len(line)
+
+    def _answers(self, *, leave_bytes: int = 0) -> Iterator[Run]:
         """Yield runs that end, until requests of so many bytes are left waiting, or none."""
-        while waiting and sum(waiting) > leave_bytes:
-            waiting.popleft()
-            yield msgspec.json.decode(self._line(), type=Run)
+        self._write(b"".join(self._unsent))
+        self._unsent.clear()
+        while self._waiting and self._waiting_bytes > leave_bytes:
+            line = self._line()
+            self._waiting_bytes -= self._waiting.popleft()
+            yield msgspec.json.decode(line, type=Run)
 
     def require(self, steps: Sequence[Exec]) -> None:
         """Run unmeasured commands one after the other.
