@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from excise.errors import HostError
+from excise.lab.cache import cache_root, digest_of, remove_stale, stored, working_folder
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXCISE_LAB_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_thing_is_built_once():
+    built = []
+
+    def build(into: Path) -> None:
+        built.append(into)
+        (into / "x").write_text("1")
+
+    assert (stored("k", "a", build) / "x").read_text() == "1"
+    assert stored("k", "a", build) == cache_root() / "k" / "a"
+    assert len(built) == 1
+
+
+def test_a_build_that_fails_leaves_nothing_that_looks_finished():
+    def build(into: Path) -> None:
+        (into / "half").write_text("1")
+        raise HostError("no")
+
+    with pytest.raises(HostError, match="no"):
+        stored("k", "a", build)
+    assert [path.name for path in (cache_root() / "k").iterdir() if path.is_dir()] == []
+
+
+def test_a_working_folder_is_removed_also_after_a_failure():
+    seen = []
+
+    def fail() -> None:
+        with working_folder() as folder:
+            (folder / "file").write_text("1")
+            seen.append(folder)
+            raise RuntimeError("x")
+
+    with pytest.raises(RuntimeError, match="x"):
+        fail()
+    assert list(seen[0].parent.iterdir()) == []
+
+
+def test_a_folder_in_use_is_kept_and_one_left_behind_is_removed():
+    with working_folder() as folder:
+        left = folder.parent / "guest-left"
+        left.mkdir()
+        (left / ".lock").touch()
+        assert remove_stale(folder.parent) == ["guest-left"]
+        assert folder.is_dir()
+
+
+def test_parts_of_a_digest_do_not_run_together(tmp_path: Path):
+    path = tmp_path / "f"
+    path.write_bytes(b"ab")
+    assert digest_of("ab", "c") != digest_of("a", "bc")
+    assert digest_of(path) == digest_of(b"ab") == digest_of("ab")
+
+
+def test_a_cache_that_cannot_be_made_says_how_to_choose_another(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("EXCISE_LAB_CACHE", str(tmp_path / "file" / "x"))
+    with pytest.raises(HostError, match="Set EXCISE_LAB_CACHE"):
+        cache_root()
