@@ -8,6 +8,7 @@ mod report;
 mod request;
 
 pub use prepare::find_program;
+use prepare::Programs;
 
 use crate::error::{describe, ProbeError};
 use crate::sys::fd;
@@ -112,6 +113,7 @@ struct Launcher {
     stderr: OwnedFd,
     counters: Counters,
     environment: BTreeMap<String, String>,
+    programs: Programs,
     line: LineBuilder,
     floor: Floor,
     synced: Instant,
@@ -133,6 +135,7 @@ impl Launcher {
             null,
             counters: Counters::default(),
             environment: BTreeMap::new(),
+            programs: Programs::default(),
             line: LineBuilder::default(),
             floor: Floor::new()?,
             synced: Instant::now(),
@@ -225,7 +228,7 @@ impl Launcher {
 
     /// Start a measured command with its output where the request wants it.
     fn start(&mut self, run: &Run) -> Result<Outcome, Halt> {
-        let prepared = match prepare::prepare(&run.command, &self.environment) {
+        let prepared = match prepare::prepare(&run.command, &self.environment, &mut self.programs) {
             Ok(prepared) => prepared,
             Err(error) => {
                 return Ok(Outcome::NotExecuted {
@@ -320,7 +323,7 @@ impl Launcher {
         let stdout = fd::memory_file(STDOUT_NAME)?;
         let stderr = fd::memory_file(STDERR_NAME)?;
         let standard = [self.null.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        let outcome = match prepare::prepare(&exec.command, &self.environment) {
+        let outcome = match prepare::prepare(&exec.command, &self.environment, &mut self.programs) {
             Err(error) => Outcome::NotExecuted {
                 step: "execve",
                 error,

@@ -4,7 +4,7 @@
 
 use super::request::{c_string, Command};
 use crate::sys::spawn::{is_executable, StringArray};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::io;
 
@@ -23,10 +23,46 @@ pub struct Prepared {
     pub directory: Option<CString>,
 }
 
+/// Programs found so far: a search of a long PATH takes as long as all else between two runs.
+#[derive(Default)]
+pub struct Programs {
+    found: HashMap<Sought, CString>,
+}
+
+/// What a search depends on: name, PATH and directory.
+type Sought = (String, String, Option<String>);
+
+/// Programs kept; more than any campaign has.
+const KEPT_PROGRAMS: usize = 256;
+
+impl Programs {
+    /// Where a program is; looked up anew when it is no longer where it was.
+    fn find(&mut self, name: &str, path: &str, directory: Option<&str>) -> io::Result<CString> {
+        let sought = (
+            name.to_owned(),
+            path.to_owned(),
+            directory.map(str::to_owned),
+        );
+        if let Some(known) = self.found.get(&sought).filter(|known| is_executable(known)) {
+            return Ok(known.clone());
+        }
+        let program = find_program(name, path, directory)?;
+        if self.found.len() >= KEPT_PROGRAMS {
+            self.found.clear();
+        }
+        self.found.insert(sought, program.clone());
+        Ok(program)
+    }
+}
+
 /// Find the program and lay out arguments and environment.
 ///
 /// A program that is not on the PATH is an `ENOENT` error, as it would be from the kernel.
-pub fn prepare(command: &Command, base: &BTreeMap<String, String>) -> io::Result<Prepared> {
+pub fn prepare(
+    command: &Command,
+    base: &BTreeMap<String, String>,
+    programs: &mut Programs,
+) -> io::Result<Prepared> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
     let directory = command
         .cwd
@@ -42,7 +78,7 @@ pub fn prepare(command: &Command, base: &BTreeMap<String, String>) -> io::Result
             base.get("PATH").filter(|_| kept)
         })
         .map_or(DEFAULT_PATH, String::as_str);
-    let program = find_program(name, path, command.cwd.as_deref())?;
+    let program = programs.find(name, path, command.cwd.as_deref())?;
     let arguments = command
         .argv
         .iter()
@@ -124,7 +160,7 @@ mod tests {
         wanted.env = map(&[("B", "new"), ("D", "4")]);
         wanted.unset = vec!["C".to_owned(), "D".to_owned()];
         let base = map(&[("A", "1"), ("B", "old"), ("C", "3")]);
-        let prepared = prepare(&wanted, &base).unwrap();
+        let prepared = prepare(&wanted, &base, &mut Programs::default()).unwrap();
         assert_eq!(environment(&prepared), ["A=1", "B=new", "D=4"]);
     }
 
@@ -132,11 +168,40 @@ mod tests {
     fn the_childs_own_path_is_searched() {
         let mut wanted = command(&["true"]);
         let nowhere = map(&[("PATH", "/nowhere")]);
-        let error = prepare(&wanted, &nowhere).err().unwrap();
+        let mut programs = Programs::default();
+        let error = prepare(&wanted, &nowhere, &mut programs).err().unwrap();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
         wanted.env = map(&[("PATH", "/nowhere:/bin")]);
-        let prepared = prepare(&wanted, &nowhere).unwrap();
+        let prepared = prepare(&wanted, &nowhere, &mut programs).unwrap();
         assert_eq!(prepared.program.to_str().unwrap(), "/bin/true");
+    }
+
+    #[test]
+    fn a_program_that_goes_away_is_looked_for_again() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = std::env::temp_dir().join(format!("excise-programs-{}", std::process::id()));
+        let place = |name: &str| {
+            let program = folder.join(name).join("tool");
+            std::fs::create_dir_all(program.parent().unwrap()).unwrap();
+            std::fs::write(&program, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+            program
+        };
+        let (first, second) = (place("a"), place("b"));
+        let path = format!("{0}/a:{0}/b", folder.display());
+        let mut programs = Programs::default();
+        let mut found = || {
+            programs
+                .find("tool", &path, None)
+                .map(|found| found.into_string())
+        };
+        assert_eq!(found().unwrap().unwrap(), first.to_str().unwrap());
+        assert_eq!(found().unwrap().unwrap(), first.to_str().unwrap());
+        std::fs::remove_file(&first).unwrap();
+        assert_eq!(found().unwrap().unwrap(), second.to_str().unwrap());
+        std::fs::remove_file(&second).unwrap();
+        assert_eq!(found().unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
