@@ -1,12 +1,14 @@
 """What `excise run -- true` adds to each run, against hyperfine and pyperf, side by side.
 
 Each arm is a whole process that starts the same program n times. Its cost per run is the slope
-(T(n2) - T(n1)) / (n2 - n1) of its wall time, so that its own start and its final report do not
-count; its overhead is that less the slope of a static C loop of posix_spawn and waitpid. Arms are
-interleaved at random in every round; the figures are medians over rounds. Arms whose program is
-absent are left out and named.
+(T(n2) - T(n1)) / (n2 - n1), so that its own start and its final report do not count; its overhead
+is that less the slope of a static C loop of posix_spawn and waitpid. Arms are interleaved at random
+in every round. Three slopes are given: of wall time, the median over rounds; of the least wall
+times of all rounds, which other load on the machine hardly touches; and of processor time (of the
+program and all it started), the median over rounds. Arms whose program is absent are named.
+On a busy machine run all of it under `chrt -r 10`, which keeps other work off both sides alike.
 
-    python benchmarks/run_overhead.py --rounds 7 --pyperf-python venv/bin/python --output out.json
+    python benchmarks/run_overhead.py --rounds 21 --pyperf-python venv/bin/python --output out.json
 """
 
 from __future__ import annotations
@@ -37,11 +39,12 @@ Words = Callable[[int, Path], list[str]]
 
 @dataclass
 class Arm:
-    """A program that starts a command n times."""
+    """A program that starts a command n times, and what it took: wall and processor time in s."""
 
     name: str
     words: Words
-    slopes_us: list[float] = field(default_factory=list)
+    wall_s: dict[int, list[float]] = field(default_factory=dict)
+    processor_s: dict[int, list[float]] = field(default_factory=dict)
 
 
 def excise(*options: str) -> Words:
@@ -88,46 +91,72 @@ def arms(loop: Path, pyperf_python: str | None) -> list[Arm]:
     return found
 
 
-def wall_s(arm: Arm, runs: int, folder: Path) -> float:
-    """Return the wall time of one process that starts so many runs."""
+def take(arm: Arm, runs: int, folder: Path) -> None:
+    """Run one process that starts so many runs, and note what it took."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         words = arm.words(runs, Path(place))
-        began = time.perf_counter()
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=place
-        )
-        took = time.perf_counter() - began
-    if done.returncode:
-        sys.exit(f"{' '.join(words)} failed: {done.stderr.decode(errors='replace')[-500:]}")
-    return took
+        with (Path(place) / "said").open("w+b") as said:
+            began = time.perf_counter()
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=place
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+            took = time.perf_counter() - began
+            process.returncode = os.waitstatus_to_exitcode(status)
+            if process.returncode:
+                said.seek(0)
+                text = said.read().decode(errors="replace")
+                sys.exit(f"{' '.join(words)} failed: {text[-500:]}")
+    arm.wall_s.setdefault(runs, []).append(took)
+    arm.processor_s.setdefault(runs, []).append(usage.ru_utime + usage.ru_stime)
 
 
 def measure(found: list[Arm], *, rounds: int, few: int, many: int, folder: Path) -> None:
-    """Take every arm's slope once a round, in an order drawn anew."""
+    """Take every arm at both counts once a round, in an order drawn anew."""
     draw = random.Random(1)
     for number in range(rounds):
         for arm in draw.sample(found, len(found)):
-            counts = draw.sample([few, many], 2)
-            took = {count: wall_s(arm, count, folder) for count in counts}
-            arm.slopes_us.append((took[many] - took[few]) / (many - few) * 1e6)
+            for runs in draw.sample([few, many], 2):
+                take(arm, runs, folder)
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
 
 
+def slopes_us(taken: dict[int, list[float]]) -> list[float]:
+    """Return the time per run of each round, in microseconds."""
+    few, many = sorted(taken)
+    pairs = zip(taken[few], taken[many], strict=True)
+    return [(long - short) / (many - few) * 1e6 for short, long in pairs]
+
+
+def least_us(taken: dict[int, list[float]]) -> float:
+    """Return the time per run of the least times of all rounds, in microseconds."""
+    few, many = sorted(taken)
+    return (min(taken[many]) - min(taken[few])) / (many - few) * 1e6
+
+
 def report(found: list[Arm]) -> list[dict[str, Any]]:
-    """Return one row an arm: median cost and overhead per run, in microseconds."""
+    """Return one row an arm: cost and overhead per run, in microseconds."""
     reference = next(arm for arm in found if arm.name == REFERENCE)
+    least = {
+        "wall": statistics.median(slopes_us(reference.wall_s)),
+        "quiet_wall": least_us(reference.wall_s),
+        "processor": statistics.median(slopes_us(reference.processor_s)),
+    }
     rows = []
     for arm in found:
-        pairs = zip(arm.slopes_us, reference.slopes_us, strict=True)
-        over = [mine - least for mine, least in pairs]
-        middle = statistics.median(over)
+        per_run = {
+            "wall": statistics.median(slopes_us(arm.wall_s)),
+            "quiet_wall": least_us(arm.wall_s),
+            "processor": statistics.median(slopes_us(arm.processor_s)),
+        }
         rows.append(
             {
                 "arm": arm.name,
-                "per_run_us": round(statistics.median(arm.slopes_us), 1),
-                "overhead_us": round(middle, 1),
-                "overhead_mad_us": round(statistics.median(abs(x - middle) for x in over), 1),
-                "per_run_us_of_rounds": [round(x, 1) for x in arm.slopes_us],
+                **{f"{name}_us": round(value, 1) for name, value in per_run.items()},
+                **{
+                    f"{name}_overhead_us": round(value - least[name], 1)
+                    for name, value in per_run.items()
+                },
             }
         )
     return rows
@@ -137,9 +166,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--few", type=int, default=100, help="runs of the short process")
-    parser.add_argument("--many", type=int, default=1100, help="runs of the long process")
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--few", type=int, default=50, help="runs of the short process")
+    parser.add_argument("--many", type=int, default=350, help="runs of the long process")
     parser.add_argument("--folder", type=Path, help="where captures are written (and synced)")
     parser.add_argument("--pyperf-python", help="a Python that has pyperf")
     parser.add_argument("--output", type=Path, help="also write the JSON result here")
@@ -154,6 +183,7 @@ def main() -> None:
     result = {
         "cpu_count": os.cpu_count(),
         "kernel": platform.release(),
+        "scheduling_policy": os.sched_getscheduler(0),
         "load_average_1min": os.getloadavg()[0],
         "rounds": options.rounds,
         "runs": [options.few, options.many],
