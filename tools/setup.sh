@@ -34,6 +34,10 @@ fi
 
 case $goal in
 test | lab)
+    cargo fmt --version >/dev/null 2>&1 || wanted="$wanted rustfmt-web|rustfmt"
+    cargo clippy --version >/dev/null 2>&1 || wanted="$wanted rust-web-clippy|rust-clippy"
+    need hyperfine hyperfine
+    need evmctl ima-evm-utils
     need chromium chromium
     need chromedriver chromium-driver
     need swtpm swtpm

@@ -154,7 +154,7 @@ def test_a_checkpoint_moves_only_on_success(tmp_path: Path, excise: Program) -> 
     assert excise(*words, "--pcr", value(first)).returncode == 0
     kept = state.read_bytes()
     listed.write_bytes(binary_list(all_))
-    wrong = value(files(7))
+    wrong = value(files(7, prefix="/other"))
     assert excise(*words, "--pcr", wrong).returncode == 1
     assert state.read_bytes() == kept
     done = excise(*words, "--pcr", value(all_))
