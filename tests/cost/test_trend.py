@@ -75,7 +75,7 @@ def test_what_does_not_grow_has_a_mean(shape: np.ndarray) -> None:
 
 
 def codes(data: Dataset) -> set[AdviceCode]:
-    (found,) = stabilities(series_of(data))
+    (found,) = stabilities(list(series_of(data)))
     return {advice.code for advice in found.stability.advice}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,9 +10,13 @@ import numpy as np
 
 from excise.cost.series import FloatArray, Series
 from excise.stats import Growth, Stability, growth, judge_stability
+from excise.stats.series import POINT_LIMIT
 
 # Below this change over all runs a mean still says something.
 GROWTH_MARGIN_RATIO: Final = 0.05
+# Points searched in all series together, and in each at least; each may hold many runs.
+ALL_POINTS: Final = 15_000
+LEAST_POINTS: Final = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +54,12 @@ def _may_grow(values: FloatArray) -> bool:
     return last - first > GROWTH_MARGIN_RATIO / 2 * abs(first)
 
 
-def stabilities(found: Iterable[Series]) -> Iterator[SeriesStability]:
-    """Yield the verdict on every series that has values above zero."""
+def stabilities(found: Sequence[Series]) -> Iterator[SeriesStability]:
+    """Yield the verdict on every series that has values above zero.
+
+    The more series there are, the fewer points of each are searched for changes of level.
+    """
+    limit = min(POINT_LIMIT, max(LEAST_POINTS, ALL_POINTS // max(1, len(found))))
     for series in found:
         if series.values.size and series.values.min() > 0:
             first = series.first if series.first is not None and series.first > 0 else None
@@ -59,5 +67,5 @@ def stabilities(found: Iterable[Series]) -> Iterator[SeriesStability]:
                 task=series.task,
                 configuration=series.configuration,
                 metric=series.metric,
-                stability=judge_stability(series.values, first=first),
+                stability=judge_stability(series.values, first=first, limit=limit),
             )

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from excise.stats._arrays import FloatArray, as_positive, as_values, check_at_least
 from excise.stats.autocorrelation import effective_sample_size
 from excise.stats.quantisation import COARSE_RATIO, find_quantisation
-from excise.stats.series import MIN_RUNS, SeriesKind, analyse_series
+from excise.stats.series import MIN_RUNS, POINT_LIMIT, SeriesKind, analyse_series
 
 FIRST_RUN_MADS = 10.0
 """Scaled MADs by which the first run must stand out."""
@@ -81,6 +81,7 @@ def judge_stability(
     first: float | None = None,
     resolution: float | None = None,
     tolerance_ratio: float = 0.01,
+    limit: int = POINT_LIMIT,
 ) -> Stability:
     """Judge a series and say what to do about it.
 
@@ -89,6 +90,7 @@ def judge_stability(
         first: The first run, where it is kept apart. None: the first value is taken for it.
         resolution: Step of the values in their unit; looked for in them when None.
         tolerance_ratio: Change of level that matters.
+        limit: Points searched for changes of level at most; a longer series is reduced for that.
 
     Raises:
         UsageError: A value is not positive or not finite, or a parameter is out of range.
@@ -97,7 +99,7 @@ def judge_stability(
     """
     series = as_positive(values)
     check_at_least(tolerance_ratio, minimum=0, name="tolerance_ratio")
-    kind = analyse_series(series, tolerance_ratio=tolerance_ratio).kind
+    kind = analyse_series(series, tolerance_ratio=tolerance_ratio, limit=limit).kind
     effective = effective_sample_size(series)
     outliers = count_outliers(series)
     found = [
