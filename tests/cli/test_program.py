@@ -140,7 +140,7 @@ ERRORS: list[tuple[Sequence[str], int, str]] = [
     (["run"], 2, "no command was given"),
     (["run", "none.toml"], 2, "none.toml: cannot be read"),
     (["run", "file.toml"], 2, "file.toml: blocks: Expected `int`, got `str`"),
-    (["run", "-n", "0", "--", "true"], 2, "greater than or equal to 1"),
+    (["run", "-n", "0", "--", "true"], 2, "--blocks"),
     (["run", "--timeout", "soon", "--", "true"], 2, "tasks[0].timeout: 'soon'"),
     (["run", "-c", ": x", "--", "true"], 2, "has no name"),
     (["run", "--", "no-such-program-xyz"], 4, "not found or not executable"),
