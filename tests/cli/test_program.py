@@ -40,7 +40,9 @@ Excise = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def excise(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Excise:
+def excise(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Excise:
     """Return the program, called in this process: exit code, standard output and error."""
 
     def call(*words: str | Path) -> tuple[int, str, str]:
@@ -53,7 +55,7 @@ def excise(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Excise:
         out, err = capfdbinary.readouterr()
         return int(ended.value.code or 0), out.decode(), err.decode()
 
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     return call
 
 

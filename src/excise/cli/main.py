@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         _require_text(words)
-        code = app(args=words, standalone_mode=False) or 0
+        code = app(args=words, prog_name="excise", standalone_mode=False) or 0
         sys.stdout.flush()
     except ExciseError as error:
         _report(error, as_json=_wants_json(words))
