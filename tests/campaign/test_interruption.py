@@ -57,7 +57,7 @@ def kill_at_random_moments(folder: Path, *, moments: int, seed: int) -> None:
             if session.process.returncode == -signal.SIGKILL:
                 killed += 1
                 kills_here += 1
-            if not (capture / MANIFEST).exists():
+            if not (capture / JOURNAL).exists():
                 continue
             done = runs(capture)
             assert heads(done) == planned(campaign)[: len(done)]
@@ -121,11 +121,14 @@ def test_a_campaign_killed_after_its_last_run_is_declared_finished(tmp_path: Pat
         assert session_states(tmp_path / "c") == ["started", "finished"]
 
 
-def test_a_folder_that_creating_was_cut_short_in_is_taken_over(tmp_path: Path) -> None:
+def test_a_capture_whose_creation_was_cut_short_is_taken_over(tmp_path: Path) -> None:
+    campaign = small_campaign(tmp_path / "marks", blocks=1)
     (tmp_path / "c" / "raw").mkdir(parents=True)
     (tmp_path / "c" / f"{MANIFEST}.partial").write_text("{")
-    campaign = small_campaign(tmp_path / "marks", blocks=1)
     assert run_campaign(campaign, tmp_path / "c").done == campaign.runs
+    (tmp_path / "c" / JOURNAL).unlink()
+    assert run_campaign(campaign, tmp_path / "c").done == campaign.runs
+    assert heads(runs(tmp_path / "c")) == planned(campaign)
 
 
 def test_another_campaign_does_not_go_on_in_this_capture(tmp_path: Path) -> None:
