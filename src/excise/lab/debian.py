@@ -15,7 +15,7 @@ from typing import Final
 from excise.errors import HostError
 from excise.lab import packages
 from excise.lab.cache import cache_root, digest_of, stored
-from excise.lab.disk import make_image, run_debugfs
+from excise.lab.disk import WorkFile, make_image, run_debugfs
 
 SUITE: Final = "bookworm"
 PACKAGES: Final = ("systemd", "systemd-sysv", "udev", "dbus")
@@ -47,17 +47,20 @@ def debian_image() -> Path:
         HostError: If mmdebstrap cannot be fetched or fails, or the image cannot be made.
     """
     tool = packages.fetch("mmdebstrap")
-    key = digest_of("debian 1", SUITE, *PACKAGES, *_LEFT_OUT, _UNIT, tool.version)
+    key = digest_of("debian 2", SUITE, *PACKAGES, *_LEFT_OUT, _UNIT, tool.version)
 
     def build(into: Path) -> None:
         archive = into / "root.tar"
         _bootstrap(tool.root / "usr/bin", archive)
         tree = into / "tree"
-        lines = _extract(archive, tree)
+        values = into / "values"
+        values.mkdir()
+        lines = _extract(archive, tree, values=values)
         archive.unlink()
         make_image(tree, into / "root.ext4", size_mib=_SIZE_MIB, inodes=32768)
         run_debugfs(lines, image=into / "root.ext4", folder=into)
-        subprocess.run(["rm", "-rf", "--", str(tree)], check=False)
+        for folder in (tree, values):
+            subprocess.run(["rm", "-rf", "--", str(folder)], check=False)
 
     return stored("debian", key[:24], build) / "root.ext4"
 
@@ -84,8 +87,12 @@ def _bootstrap(programs: Path, archive: Path) -> None:
         )
 
 
-def _extract(archive: Path, tree: Path) -> list[str]:
-    """Unpack files, folders and links; return debugfs commands for owners and modes."""
+def _extract(archive: Path, tree: Path, *, values: Path) -> list[str]:
+    """Unpack files, folders and links; return debugfs commands for owners, modes and labels.
+
+    Every file is labelled for appraisal with its SHA-256, as one boot with `ima_appraise=fix` that
+    reads all of it would: so one image serves IMA's every mode.
+    """
     lines = []
     tree.mkdir()
     with tarfile.open(archive) as source:
@@ -101,6 +108,8 @@ def _extract(archive: Path, tree: Path) -> list[str]:
             if not member.issym():
                 kind = 0o040000 if member.isdir() else 0o100000
                 lines.append(f'sif "{path}" mode 0{kind | member.mode:o}')
+            if member.isfile():
+                lines.append(_label(path, (tree / name).read_bytes(), values=values))
     unit = tree / _UNIT_PATH
     unit.write_text(_UNIT)
     wanted = tree / _WANTED_PATH
@@ -108,4 +117,13 @@ def _extract(archive: Path, tree: Path) -> list[str]:
     wanted.symlink_to(f"/{_UNIT_PATH}")
     for path in (_UNIT_PATH, _WANTED_PATH):
         lines += [f'sif "/{path}" uid 0', f'sif "/{path}" gid 0']
+    lines.append(_label(f"/{_UNIT_PATH}", _UNIT.encode(), values=values))
     return lines
+
+
+def _label(path: str, data: bytes, *, values: Path) -> str:
+    """Return the debugfs command that gives a file its `security.ima`."""
+    value = WorkFile(data=data, selinux="").attributes()["security.ima"]
+    stored_value = values / value.hex()
+    stored_value.write_bytes(value)
+    return f'ea_set -f {stored_value} "{path}" security.ima'
