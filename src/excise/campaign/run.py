@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from excise import __version__
+from excise.campaign.child_events import collect_events, raw_name, require_formats
 from excise.campaign.effect import check_effects
 from excise.campaign.schedule import environment_padding, schedule
 from excise.campaign.spec import Campaign, Configuration, Task, from_plain
@@ -92,6 +93,7 @@ def run_campaign(
         HostError: If a program is missing or the kernel lacks a mechanism.
     """
     _require_programs(campaign)
+    require_formats(campaign)
     with _opened(campaign, path) as (capture, done):
         return _Session(campaign, capture, done, on_progress, on_interrupt).execute()
 
@@ -259,6 +261,7 @@ class _Session:
                     interrupted = self._measured_to_the_end(launcher)
             finally:
                 self._tear_down()
+        collect_events(self.capture, self.campaign)
         self._mark("interrupted" if interrupted else "finished")
         return self._finished(interrupted=interrupted)
 
@@ -297,6 +300,7 @@ class _Session:
     def _mark_finished_once(self) -> None:
         """Declare a campaign finished whose last session was killed after the last run."""
         if _last_session_state(self.capture.path) != "finished":
+            collect_events(self.capture, self.campaign)
             self._mark("finished")
 
     def _count(self, run: Run) -> None:
@@ -413,7 +417,7 @@ class _Session:
             return "probe"
         if task.events is None:
             return "discard"
-        return str((self.capture.path / RAW / f"{head.sequence}.stdout").resolve())
+        return str((self.capture.path / RAW / raw_name(head.sequence)).resolve())
 
     def _prefix(self, configuration: Configuration) -> list[str]:
         """Return the words that put a command under a configuration.
