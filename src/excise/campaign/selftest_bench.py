@@ -21,15 +21,23 @@ from excise.capture.manifest import Fact, Manifest
 from excise.capture.store import Capture, new_id, now, sha256_of
 from excise.clock import Clock
 from excise.collect.host import boot_id, host_facts
-from excise.collect.selftest.libraries import BY_CALLBACK, Switch, start_library
+from excise.collect.selftest.golang import BY_INIT_TRACE, GO_STEPS, GoProgram, start_go
+from excise.collect.selftest.libraries import BY_CALLBACK, WOLFSSL, Switch, start_library
 from excise.collect.selftest.measured import Measured, SelfTest, Step, Use
 from excise.collect.selftest.openssl import LOAD_STEPS, OFF, ON, Provider
+from excise.collect.selftest.tree import Tree
+from excise.collect.selftest.wolfssl import SELF_TEST_STEPS
 from excise.errors import ExciseError
 
 LAYER: Final = "self-test"
 STEP: Final = "step"
 OPERATION: Final = "operation"
 TWIN: Final = OFF + TWIN_SUFFIX
+_GO_NOTES: Final = (
+    "A start of Go is that of a process without a trace, from execve to main.",
+    "Of Go's self-tests at first use an upper bound is told, up to the arrival of the message.",
+    "Go's pairwise tests of new keys are announced nowhere.",
+)
 OnRun = Callable[[int, int, str], None]
 
 
@@ -118,6 +126,36 @@ def library_subject(switch: Switch, *, version: str) -> Subject:
         },
         facts=[_fact(f"library.{switch.name}.version", version)],
         notes=[f"{switch.name} {version}: children of a start by {switch.method}."],
+    )
+
+
+def go_subject(program: GoProgram) -> Subject:
+    """Return a Go program with the FIPS 140 module off and on as a subject."""
+    version = f"go {program.version}"
+    return Subject(
+        name=f"start {version}",
+        library="Go's FIPS 140 module,",
+        version=program.version,
+        method=BY_INIT_TRACE,
+        measure={
+            OFF: partial(_start_go, program, version, fips=False),
+            ON: partial(_start_go, program, version, fips=True),
+        },
+        facts=[_fact("library.go.version", program.version)],
+        notes=[f"{version}: children of a start by {BY_INIT_TRACE}.", *_GO_NOTES],
+    )
+
+
+def wolfssl_subject(*, version: str, tree: Tree | None = None) -> Subject:
+    """Return a FIPS build of wolfSSL as a subject; it tests at every load and has no switch."""
+    return Subject(
+        name=f"start wolfssl, {version}",
+        library="wolfssl",
+        version=version,
+        method=WOLFSSL.method,
+        measure={OFF: partial(_start_wolfssl, f"start wolfssl, {version}", tree)},
+        facts=[_fact("library.wolfssl.version", version)],
+        notes=[f"wolfssl {version}: a FIPS build, which tests itself at every load."],
     )
 
 
@@ -228,6 +266,40 @@ def _load(provider: Provider, variant_name: str, use: bool) -> list[Part]:
 def _start(switch: Switch, task: str, *, forced: bool) -> list[Part]:
     found = start_library(switch, forced=forced)
     return [_start_part(found, task, switch.start)]
+
+
+def _start_go(program: GoProgram, version: str, *, fips: bool) -> list[Part]:
+    found = start_go(program, fips=fips)
+    steps = [found.plain.step(name) for name in GO_STEPS]
+    other_ns = sum(each.duration_ns for each in found.inits if not each.tests)
+    events = _step_events(steps)
+    events.append(
+        Event(sequence=0, layer=STEP, event="init of packages without tests", value=other_ns)
+    )
+    events += [
+        Event(sequence=0, layer=LAYER, event=", ".join(each.tests), value=each.duration_ns)
+        for each in found.inits
+        if each.tests
+    ]
+    wall_ns = steps[-1].end_ns - steps[0].start_ns
+    task = f"start {version}"
+    parts = [Part(task=task, wall_ns=wall_ns, start_ns=steps[0].start_ns, events=events, ok=True)]
+    for round_, word in ((1, "first"), (2, "second")):
+        uses = [each for each in found.traced.uses if each.round == round_ and each.result == "ok"]
+        if uses:
+            parts.append(_use_part(found.traced, uses, f"{word} use, {version}", round_))
+    return parts
+
+
+def _start_wolfssl(task: str, tree: Tree | None) -> list[Part]:
+    found = start_library(WOLFSSL, forced=False, tree=tree)
+    here = [each.name for each in found.steps if each.name in SELF_TEST_STEPS]
+    version = task.rpartition(", ")[2]
+    parts = [_start_part(found, task, WOLFSSL.start)]
+    return parts + [
+        _stage_part(found, f"run self-tests again: {name}, wolfssl {version}", name)
+        for name in here
+    ]
 
 
 def _start_part(found: Measured, task: str, names: Sequence[str]) -> Part:

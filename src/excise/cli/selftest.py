@@ -53,7 +53,8 @@ def bench(
         list[str] | None,
         typer.Option(
             "--library",
-            help="Only this library: openssl, libgcrypt, gnutls, nss, wolfssl.",
+            help="Only this library: openssl, libgcrypt, gnutls, nss, wolfssl, go. May be given "
+            "several times.",
             show_default=False,
         ),
     ] = None,
@@ -114,8 +115,11 @@ def bench(
 
     path = _output_path(output or "selftests.excise", force=force)
     with _shown(progress) as on_step, tempfile.TemporaryDirectory(prefix="excise-fips-") as folder:
-        trees = _trees(tree or [], on_step)
-        subjects, present = _subjects(trees, library or [], Path(folder), use=use)
+        wanted = _wanted(library or [])
+        trees = _trees(tree or [], on_step) if "openssl" in wanted else []
+        subjects, present = _subjects(trees, wanted, Path(folder), use=use)
+        more = _subjects_of_trees(tree or [], wanted, on_step)
+        subjects, present = [*subjects, *more[0]], [*present, *more[1]]
         if not subjects:
             reasons = "; ".join(f"{each.library}: {each.note}" for each in present)
             raise HostError(
@@ -170,26 +174,31 @@ def _trees(suites: list[str], on_step: Callable[[str, int, int], None]) -> list[
     return [host_tree(), *(make_tree(suite, on_step=on_step) for suite in suites)]
 
 
+def _wanted(names: list[str]) -> list[str]:
+    """Return the libraries to look for: those that are named, or all.
+
+    Raises:
+        UsageError: If a name is that of none.
+    """
+    from excise.collect.selftest.libraries import LIBRARIES
+
+    known = ["openssl", *(each.name for each in LIBRARIES), "wolfssl", "go"]
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"no library is called {unknown[0]!r}", hint=f"Known: {', '.join(known)}")
+    return names or known
+
+
 def _subjects(
     trees: list[Tree], wanted: list[str], folder: Path, *, use: bool
 ) -> tuple[list[Subject], list[Any]]:
-    """Return what can be measured, and what was looked for."""
+    """Return what can be measured of OpenSSL and of this host's libraries, and what was sought."""
     from excise.campaign.selftest_bench import library_subject, openssl_subject
-    from excise.collect.selftest.libraries import (
-        BY_CALLBACK,
-        LIBRARIES,
-        Presence,
-        look_for,
-        look_for_go,
-    )
+    from excise.collect.selftest.libraries import BY_CALLBACK, LIBRARIES, Presence, look_for
     from excise.collect.selftest.openssl import find_provider
 
-    known = ["openssl", *(each.name for each in LIBRARIES)]
-    if unknown := [name for name in wanted if name not in known]:
-        raise UsageError(f"no library is called {unknown[0]!r}", hint=f"Known: {', '.join(known)}")
     subjects: list[Subject] = []
     present: list[Presence] = []
-    for place in trees if not wanted or "openssl" in wanted else []:
+    for place in trees:
         name = "openssl" if place.loader is None else f"openssl of {place.suite}"
         try:
             own = folder / place.suite
@@ -204,14 +213,44 @@ def _subjects(
             Presence(library=name, state="measured", version=provider.version, method=BY_CALLBACK)
         )
     for switch in LIBRARIES:
-        if wanted and switch.name not in wanted:
+        if switch.name not in wanted:
             continue
         found = look_for(switch)
         present.append(found)
         if found.state == "measured":
             subjects.append(library_subject(switch, version=found.version))
-    if not wanted:
-        present.append(look_for_go())
+    return subjects, present
+
+
+def _subjects_of_trees(
+    suites: list[str], wanted: list[str], on_step: Callable[[str, int, int], None]
+) -> tuple[list[Subject], list[Any]]:
+    """Return what can be measured of wolfSSL and Go, here and in each suite."""
+    from excise.campaign.selftest_bench import go_subject, wolfssl_subject
+    from excise.collect.selftest.golang import go_tree, look_for_go
+    from excise.collect.selftest.libraries import Presence
+    from excise.collect.selftest.wolfssl import look_for_wolfssl, wolfssl_tree
+
+    subjects: list[Subject] = []
+    present: list[Presence] = []
+    for suite in [None, *suites]:
+        for name, make in (("wolfssl", wolfssl_tree), ("go", go_tree)):
+            if name not in wanted:
+                continue
+            try:
+                place = make(suite, on_step=on_step) if suite else None
+            except HostError as error:
+                row = Presence(library=f"{name} of {suite}", state="absent", note=error.reason)
+                present.append(row)
+                continue
+            if name == "go":
+                found, program = look_for_go(place)
+                subjects += [go_subject(program)] if program else []
+            else:
+                found = look_for_wolfssl(place)
+                if found.state == "measured":
+                    subjects.append(wolfssl_subject(version=found.version, tree=place))
+            present.append(found)
     return subjects, present
 
 

@@ -20,7 +20,7 @@ from typing import Final
 from excise.collect.selftest.libraries import Switch
 from excise.collect.selftest.native import LIBRARY_START, helper
 from excise.collect.selftest.openssl import clean_environment
-from excise.collect.selftest.tree import host_tree
+from excise.collect.selftest.tree import Tree, host_tree
 from excise.errors import FormatError, HostError
 
 METHOD: Final = "callgrind: instructions by symbol where names are left, else by object"
@@ -70,8 +70,13 @@ def present() -> bool:
     return shutil.which("valgrind") is not None
 
 
-def profile_start(switch: Switch, *, forced: bool) -> Profile:
+def profile_start(switch: Switch, *, forced: bool, tree: Tree | None = None) -> Profile:
     """Start a library under callgrind and return what was executed.
+
+    Args:
+        switch: The library.
+        forced: Whether to force FIPS mode by its environment switch.
+        tree: Where the library is; the host by default.
 
     Raises:
         HostError: If valgrind is absent, or the start fails under it.
@@ -79,12 +84,13 @@ def profile_start(switch: Switch, *, forced: bool) -> Profile:
     if not present():
         raise HostError("valgrind is not installed", hint="apt install valgrind")
     more = dict(switch.environment) if forced else {}
+    place = tree or host_tree()
     with tempfile.TemporaryDirectory(prefix="excise-callgrind-") as folder:
         out = Path(folder) / "out"
         words = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "-q"]
         done = subprocess.run(
-            [*words, str(helper(LIBRARY_START)), switch.name],
-            env=clean_environment(host_tree(), **more),
+            [*words, *place.start(helper(LIBRARY_START), switch.name)],
+            env=clean_environment(place, **more),
             capture_output=True,
             text=True,
             check=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -54,12 +53,12 @@ LIBRARIES: Final = (
         method=BY_STEPS,
         start=("dlopen", "NSS_NoDB_Init, which loads softoken and freebl"),
     ),
-    Switch(
-        name="wolfssl",
-        environment={},
-        method=BY_STEPS,
-        start=("dlopen with its constructor", "wolfCrypt_Init"),
-    ),
+)
+WOLFSSL: Final = Switch(
+    name="wolfssl",
+    environment={},
+    method=BY_STEPS,
+    start=("dlopen with its constructor", "wolfCrypt_Init"),
 )
 
 
@@ -108,9 +107,6 @@ def look_for(switch: Switch) -> Presence:
         off = start_library(switch, forced=False)
     except HostError as error:
         return Presence(library=switch.name, state="absent", note=f"{error.reason}.")
-    if not switch.environment:
-        note = "A FIPS build." if off.fips else "Not a FIPS build: it has no self-tests to run."
-        return Presence(library=switch.name, state="present", version=off.version, note=note)
     on = start_library(switch, forced=True)
     name = next(iter(switch.environment))
     if not on.fips:
@@ -123,12 +119,3 @@ def look_for(switch: Switch) -> Presence:
         method=switch.method,
         note=f"Forced by {name}.",
     )
-
-
-def look_for_go() -> Presence:
-    """Return whether a Go toolchain is here; its self-tests live in the programs it builds."""
-    if shutil.which("go") is None:
-        return Presence(library="go fips140", state="absent", note="There is no Go toolchain here.")
-    note = "Its self-tests run inside each program it builds, under GODEBUG=fips140=on: measure "
-    note += "such a program with `excise run`."
-    return Presence(library="go fips140", state="present", note=note)

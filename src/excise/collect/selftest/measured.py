@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from excise.errors import FormatError, HostError
 
@@ -72,6 +72,7 @@ class Measured:
         own_ns: What the callback itself took outside the tests, by stage.
         fips: Whether the library says that it is in FIPS mode; None where it does not say.
         lost: Tests or uses that did not fit the helper's memory.
+        exports: Functions that a FIPS build has, and whether this library exports them.
     """
 
     version: str
@@ -81,6 +82,7 @@ class Measured:
     own_ns: Mapping[str, int]
     fips: bool | None = None
     lost: int = 0
+    exports: Mapping[str, bool] = field(default_factory=dict)
 
     def step(self, name: str) -> Step:
         """Return the step of that name.
@@ -105,6 +107,17 @@ def measure(command: Sequence[str], *, environment: Mapping[str, str]) -> Measur
         HostError: If the library is not there, or the helper fails.
         FormatError: If its output is not what it prints.
     """
+    return read_measured(run_helper(command, environment=environment).stdout)
+
+
+def run_helper(
+    command: Sequence[str], *, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a helper once and return all that it printed.
+
+    Raises:
+        HostError: If the library is not there, or the helper fails.
+    """
     try:
         done = subprocess.run(
             list(command),
@@ -124,7 +137,7 @@ def measure(command: Sequence[str], *, environment: Mapping[str, str]) -> Measur
     if not done.stdout:
         said = done.stderr.strip() or f"exit code {done.returncode}"
         raise HostError(f"the self-test helper failed: {said}", source=command[0])
-    return read_measured(done.stdout)
+    return done
 
 
 def read_measured(text: str) -> Measured:
@@ -156,7 +169,7 @@ def read_measured(text: str) -> Measured:
                     fips = {"0": False, "1": True, "unknown": None}[state]
                 case "lost", [count]:
                     lost = int(count)
-                case "clock", [_, _]:
+                case ("clock", [_, _]) | ("symbol", [_, "0" | "1"]):
                     pass
                 case _:
                     raise FormatError("is not a line of the helper", line=number)
@@ -172,7 +185,13 @@ def read_measured(text: str) -> Measured:
         own_ns=own,
         fips=fips,
         lost=lost,
+        exports=_exports(text),
     )
+
+
+def _exports(text: str) -> dict[str, bool]:
+    lines = (line.split("\t") for line in text.splitlines() if line.startswith("symbol\t"))
+    return {name: state == "1" for _, name, state in lines}
 
 
 def _step(name: str, start: str, end: str, result: str) -> Step:

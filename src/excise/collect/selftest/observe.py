@@ -6,7 +6,6 @@ more rights than its caller, one with another C library, a library that announce
 
 from __future__ import annotations
 
-import mmap
 import os
 import subprocess
 import sys
@@ -16,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from excise.collect.selftest.gobuild import GoBuild, GoVerdict, judge, read_build
 from excise.collect.selftest.native import FOLLOW, OBSERVE, helper
 from excise.errors import HostError
 
-GO_MARK: Final = b"\xff Go buildinf:"
-GO_FIPS: Final = b"crypto/internal/fips140"
 _NOT_FOUND: Final = 127
 # SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV: what it would have done is not known.
 _CRASHES: Final = frozenset(f"signal {number}" for number in (4, 6, 7, 8, 11))
@@ -109,6 +107,14 @@ def read_observation(text: str) -> Observation:
     return _Reader().read(text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoStart:
+    """One start of a Go program, judged."""
+
+    build: GoBuild
+    verdict: GoVerdict
+
+
 class _Reader:
     """Puts the lines of many processes, in the order they were written, into one observation."""
 
@@ -122,6 +128,7 @@ class _Reader:
         self.armed: set[tuple[int, str]] = set()
         self.states: dict[tuple[int, str], str] = {}
         self.switches: dict[str, None] = {}
+        self.go: dict[tuple[int, str], list[GoStart]] = {}
         self.unread = 0
         self.ended = "unknown"
 
@@ -138,7 +145,7 @@ class _Reader:
             tests=(*self.tests, *self._unfinished()),
             modes=tuple(self._modes()),
             unseen=tuple(dict.fromkeys(self._unseen())),
-            libraries=tuple(dict.fromkeys(name for _, name in self.loaded)),
+            libraries=tuple(dict.fromkeys([*(name for _, name in self.loaded), *self._idle_go()])),
             switches=tuple(self.switches),
         )
 
@@ -147,6 +154,8 @@ class _Reader:
         match fields:
             case ["exec", pid, path]:
                 self._executed(int(pid), path)
+            case ["environment", pid, device, inode, godebug]:
+                self._started_with(int(pid), (int(device), int(inode)), godebug)
             case ["hello", pid]:
                 self.waiting.pop(int(pid), None)
             case ["switch", pid, setting]:
@@ -173,6 +182,19 @@ class _Reader:
         self.program[pid] = path
         self.waiting[pid] = path
         self.programs.append(path)
+        if (build := read_build(Path(path))) is not None:
+            started = GoStart(build=build, verdict=judge(build, None))
+            self.go.setdefault((pid, path), []).append(started)
+
+    def _started_with(self, pid: int, file: tuple[int, int], godebug: str) -> None:
+        """Judge a Go program again, now that its GODEBUG is known, if the path is its file."""
+        path = self.program.get(pid, "")
+        starts = self.go.get((pid, path))
+        if starts and _is_file(path, file):
+            build = starts[-1].build
+            starts[-1] = GoStart(build=build, verdict=judge(build, godebug))
+            if godebug and starts[-1].verdict.tests is not None:
+                self.switches[f"GODEBUG={godebug}"] = None
 
     def _test(self, pid: int, name: tuple[str, str, str], phase: str, at: int) -> None:
         key = (str(pid), *name)
@@ -205,6 +227,26 @@ class _Reader:
         )
 
     def _modes(self) -> list[str]:
+        go = [
+            f"Go's module in {Path(path).name} ({each.verdict.why})"
+            for (_, path), starts in self.go.items()
+            for each in starts
+            if each.verdict.tests
+        ]
+        return [
+            *dict.fromkeys(go),
+            *self._library_modes(),
+        ]
+
+    def _idle_go(self) -> list[str]:
+        return [
+            f"Go's module in {Path(path).name} ({each.verdict.why})"
+            for (_, path), starts in self.go.items()
+            for each in starts
+            if each.build.module and each.verdict.tests is False
+        ]
+
+    def _library_modes(self) -> list[str]:
         return [
             f"{library} in {Path(self.program.get(pid, '?')).name}"
             for (pid, library), state in self.states.items()
@@ -213,12 +255,14 @@ class _Reader:
 
     def _unseen(self) -> list[str]:
         clauses = [
-            f"{path}: static, privileged or of another C library" for path in self.waiting.values()
+            f"{path}: static, privileged or of another C library"
+            for pid, path in self.waiting.items()
+            if not self._is_known_go(pid, path)
         ]
         clauses += [
             f"{path}: static, privileged or of another C library"
-            for (_, path), state in self.states.items()
-            if state == "replaced"
+            for (pid, path), state in self.states.items()
+            if state == "replaced" and not self._is_known_go(pid, path)
         ]
         clauses += [
             f"{library} in {self.program.get(pid, '?')}: announces no self-test"
@@ -233,11 +277,19 @@ class _Reader:
             if reason := self._library_unseen(pid, name):
                 clauses.append(f"{name} in {self.program.get(pid, '?')}: {reason}")
         clauses += [
-            f"{path}: a Go program with a FIPS 140 module of its own"
-            for path in dict.fromkeys(self.programs)
-            if _is_go_with_fips(path)
+            f"{path}: {each.verdict.why}"
+            for (_, path), starts in self.go.items()
+            for each in starts
+            if each.verdict.tests is None
         ]
         return clauses
+
+    def _is_known_go(self, pid: int, path: str) -> bool:
+        """Return whether all that a program without a loader can run is Go's, and is judged."""
+        starts = self.go.get((pid, path), [])
+        return bool(starts) and all(
+            each.build.own_code_only and each.verdict.tests is not None for each in starts
+        )
 
     def _library_unseen(self, pid: int, name: str) -> str | None:
         if name.startswith("libfreebl"):
@@ -251,12 +303,9 @@ class _Reader:
         return None
 
 
-def _is_go_with_fips(path: str) -> bool:
+def _is_file(path: str, file: tuple[int, int]) -> bool:
     try:
-        with (
-            Path(path).open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        ):
-            return data.find(GO_MARK) >= 0 and data.find(GO_FIPS) >= 0
-    except (OSError, ValueError):  # gone, or empty
+        found = Path(path).stat()
+    except OSError:
         return False
+    return (found.st_dev, found.st_ino) == file

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from excise.collect.host import read_word
+from excise.collect.selftest.gobuild import ON as GO_ON
+from excise.collect.selftest.gobuild import GoBuild, judge, read_build
 from excise.collect.selftest.openssl import module_keys
 from excise.errors import HostError
 
@@ -83,7 +85,7 @@ def environment_evidence(environment: Mapping[str, str]) -> Iterator[Evidence]:
             yield Evidence(source=f"environment {name}", found=text, points=points)
     for setting in environment.get("GODEBUG", "").split(","):
         if setting.startswith("fips140="):
-            on = setting.partition("=")[2] in ("on", "only")
+            on = setting.partition("=")[2] in GO_ON
             yield Evidence(
                 source="environment GODEBUG",
                 found=setting,
@@ -259,6 +261,15 @@ def has_interpreter(path: Path) -> bool:
     )
 
 
+def _go_evidence(program: str, build: GoBuild, environment: Mapping[str, str]) -> Evidence:
+    verdict = judge(build, environment.get("GODEBUG", ""))
+    points: Points = "unseen" if verdict.tests is None else "yes" if verdict.tests else "no"
+    state = {None: "not known", True: "self-tests ran", False: "no self-test runs"}[verdict.tests]
+    return Evidence(
+        source=f"{program}, a Go program", found=f"{state}: {verdict.why}", points=points
+    )
+
+
 def process_evidence(pid: int) -> list[Evidence]:
     """Return what a running process has loaded and is set to.
 
@@ -279,7 +290,10 @@ def process_evidence(pid: int) -> list[Evidence]:
     environment = {name: value for name, _, value in pairs}
     mapped = sorted({Path(path).name for path in re.findall(r"(/\S+)$", maps, re.M)})
     where = f"/proc/{pid}/maps"
-    if not has_interpreter(folder / "exe"):
+    build = read_build(folder / "exe")
+    if build is not None:
+        rows.append(_go_evidence(program, build, environment))
+    if not has_interpreter(folder / "exe") and not (build and build.own_code_only):
         found = "names no dynamic loader: a static program, which cannot be seen into"
         rows.append(Evidence(source=program, found=found, points="unseen"))
     if "fips.so" in mapped:

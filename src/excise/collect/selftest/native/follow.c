@@ -3,6 +3,7 @@
  *   follow FILE COMMAND...
  *
  *   exec  PID  PATH      appended to FILE before the program's loader runs
+ *   environment  PID  DEVICE  INODE  GODEBUG    of the program before, where it can be read
  *   exit  CODE | signal NUMBER
  *
  * Only forks and execs stop the command (ptrace(2), PTRACE_SEIZE); its system calls run freely.
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +43,39 @@ static void say_exec(pid_t pid)
     say(line);
 }
 
+/* The file is named by device and inode too: its path may mean another file elsewhere. */
+static void say_environment(pid_t pid)
+{
+    static const char name[] = "GODEBUG=";
+    char path[64], line[4200], *entry = NULL;
+    size_t room = 0;
+    ssize_t size;
+    struct stat file;
+    snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    if (stat(path, &file) != 0)
+        return;
+    snprintf(path, sizeof path, "/proc/%d/environ", pid);
+    FILE *stream = fopen(path, "re");
+    if (stream == NULL)
+        return;
+    const char *value = "";
+    int readable = 1;
+    errno = 0;
+    while ((size = getdelim(&entry, &room, '\0', stream)) > 0)
+        if (strncmp(entry, name, sizeof name - 1) == 0) {
+            value = entry + sizeof name - 1;
+            readable = strlen(value) < 4000 && value[strcspn(value, "\t\n\r")] == '\0';
+            break;
+        }
+    if (readable && ferror(stream) == 0) {
+        snprintf(line, sizeof line, "environment\t%d\t%llu\t%llu\t%s\n", pid,
+                 (unsigned long long)file.st_dev, (unsigned long long)file.st_ino, value);
+        say(line);
+    }
+    free(entry);
+    fclose(stream);
+}
+
 static int follow(pid_t child)
 {
     char line[64];
@@ -62,8 +97,10 @@ static int follow(pid_t child)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         }
         int event = status >> 16, sig = WSTOPSIG(status);
-        if (event == PTRACE_EVENT_EXEC)
+        if (event == PTRACE_EVENT_EXEC) {
             say_exec(pid);
+            say_environment(pid);
+        }
         if (event == PTRACE_EVENT_STOP && sig != SIGTRAP)
             ptrace(PTRACE_LISTEN, pid, NULL, NULL); /* job control stopped it */
         else

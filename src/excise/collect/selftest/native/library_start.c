@@ -10,6 +10,7 @@
  *   version  TEXT
  *   step     NAME  START_NS  END_NS  RESULT
  *   test     load  TYPE  DESCRIPTION  START_NS  END_NS  PHASE
+ *   symbol   NAME  0 | 1     whether the library exports a function that only FIPS builds have
  *   fips     0 | 1 | unknown
  *   lost     COUNT
  * Exit code 4: the library is not there.
@@ -32,7 +33,14 @@ struct step {
     int64_t start_ns, end_ns;
 };
 
+struct symbol {
+    const char *name;
+    int present;
+};
+
 static struct test tests[MOST_TESTS];
+static struct symbol symbols[8];
+static int symbol_count;
 static struct step steps[8];
 static int test_count, step_count, lost_count;
 static int64_t last_ns;
@@ -179,7 +187,20 @@ static int start_wolfssl(void)
     start = now_ns();
     step("wolfCrypt_Init", start, init() == 0);
     version = get_version != NULL ? get_version() : "";
-    fips = dlsym(handle, "wolfCrypt_GetStatus_fips") != NULL ? "1" : "0";
+    static const char *const only_fips[]
+        = {"wolfCrypt_GetStatus_fips", "wolfCrypt_IntegrityTest_fips", "wolfCrypt_SetCb_fips",
+           "wc_RunAllCast_fips", NULL};
+    for (int i = 0; only_fips[i] != NULL; i++)
+        symbols[symbol_count++] = (struct symbol){only_fips[i], dlsym(handle, only_fips[i]) != NULL};
+    fips = dlsym(handle, only_fips[0]) != NULL ? "1" : "0";
+    int (*integrity)(void) = (int (*)(void))dlsym(handle, only_fips[1]);
+    int (*all)(void) = (int (*)(void))dlsym(handle, only_fips[3]);
+    start = now_ns();
+    if (integrity != NULL)
+        step("wolfCrypt_IntegrityTest_fips", start, integrity() == 0);
+    start = now_ns();
+    if (all != NULL)
+        step("wc_RunAllCast_fips", start, all() == 0);
     return 0;
 }
 
@@ -203,6 +224,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < step_count; i++)
         printf("step\t%s\t%lld\t%lld\t%s\n", steps[i].name, (long long)steps[i].start_ns,
                (long long)steps[i].end_ns, steps[i].result);
+    for (int i = 0; i < symbol_count; i++)
+        printf("symbol\t%s\t%d\n", symbols[i].name, symbols[i].present);
     for (int i = 0; i < test_count; i++) {
         char *space = strchr(tests[i].what, ' ');
         if (space != NULL)

@@ -1,0 +1,1 @@
+// Lets ahead.go declare a function without a body.

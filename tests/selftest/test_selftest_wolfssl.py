@@ -1,0 +1,79 @@
+"""wolfSSL: a FIPS build is told by what it exports, another by what it does not execute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from excise.campaign.selftest_bench import run_bench, wolfssl_subject
+from excise.collect.selftest.callgrind import present
+from excise.collect.selftest.tree import Tree
+from excise.collect.selftest.wolfssl import look_for_wolfssl
+from excise.events.load import load_capture
+from skips import skip
+
+pytest_plugins = ("selftest_programs",)
+PLAIN = """
+const char *wolfSSL_lib_version(void) { return "5.0.0"; }
+int wolfCrypt_Init(void) { return 0; }
+"""
+# The functions of a FIPS build in the shape of fips.h; the validated module is not free to ship.
+FIPS = (
+    PLAIN
+    + """
+static volatile unsigned sum;
+static int tested(void) { for (unsigned i = 0; i < 100000; i++) sum += i; return 0; }
+__attribute__((constructor)) static void at_load(void) { tested(); }
+int wolfCrypt_GetStatus_fips(void) { return 0; }
+int wolfCrypt_IntegrityTest_fips(void) { return tested(); }
+int wc_RunAllCast_fips(void) { return tested(); }
+"""
+)
+LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
+
+
+@pytest.fixture
+def place(compiled, tmp_path: Path):
+    """Return what makes a tree whose only library of its own is a wolfSSL of that source."""
+    loader = next((Path(name) for name in LOADERS if Path(name).is_file()), None)
+    if loader is None:
+        skip("no loader of a known name")
+
+    def make(source: str) -> Tree:
+        built = compiled("libwolfssl-made.so", source, "-shared", "-fPIC")
+        (tmp_path / "libwolfssl.so").unlink(missing_ok=True)
+        (tmp_path / "libwolfssl.so").symlink_to(built)
+        libraries = (tmp_path, loader.resolve().parent)
+        return Tree(suite="made", root=tmp_path, versions={}, loader=loader, libraries=libraries)
+
+    return make
+
+
+def test_a_build_without_fips_says_so_with_what_shows_it(place) -> None:
+    found = look_for_wolfssl(place(PLAIN), count=present())
+    assert found.state == "present"
+    assert "built without FIPS: it runs no self-test at start" in found.note
+    assert "exports none of wolfCrypt_GetStatus_fips, wolfCrypt_IntegrityTest_fips" in found.note
+    assert "(medians of 9)" in found.note
+    assert ("instructions in both (callgrind)" in found.note) == present()
+
+
+def test_a_build_that_exports_but_part_of_them_is_not_judged(place) -> None:
+    odd = place(PLAIN + "int wolfCrypt_SetCb_fips(void) { return 0; }\n")
+    assert "what it runs is not known" in look_for_wolfssl(odd, count=False).note
+
+
+def test_a_fips_build_is_measured_with_its_tests_again(place, tmp_path: Path) -> None:
+    tree = place(FIPS)
+    found = look_for_wolfssl(tree, count=False)
+    assert (found.state, found.version) == ("measured", "5.0.0")
+    run_bench([wolfssl_subject(version="5.0.0", tree=tree)], tmp_path / "bench", blocks=3)
+    runs = load_capture(tmp_path / "bench").runs
+    assert runs.get_column("ok").all()
+    tasks = set(runs.get_column("task").cast(str).to_list())
+    assert {name for name in tasks if name.startswith("run self-tests again")} == {
+        "run self-tests again: wolfCrypt_IntegrityTest_fips, wolfssl 5.0.0",
+        "run self-tests again: wc_RunAllCast_fips, wolfssl 5.0.0",
+    }
+    assert (runs.get_column("wall_ns") > 10_000).all()
