@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from excise.campaign.selftest_bench import go_subject, run_bench
+from excise.campaign.selftest_commands import OFF_ARM, ON_ARM, plan_commands
 from excise.collect.selftest.golang import INTEGRITY, GoProgram, find_go, go_tree, start_go
 from excise.collect.selftest.openssl import OFF, ON
-from excise.collect.selftest.tree import KEYRING, Tree
+from excise.collect.selftest.tree import KEYRING, Tree, host_tree
 from excise.collect.selftest.verdict import Answer, check_command, check_process
 from excise.collect.selftest.wolfssl import look_for_wolfssl, wolfssl_tree
 from excise.cost.selftest import start_costs, use_costs
@@ -136,12 +137,22 @@ def test_a_running_program_is_judged_too(default_on: Path) -> None:
                 process.send_signal(signal.SIGKILL)
 
 
+def test_a_whole_go_command_is_measured_off_and_on(program: GoProgram, tmp_path: Path) -> None:
+    plan = plan_commands([str(program.path)], tree=host_tree(), blocks=1, cold=False)
+    states = {each.name: each for each in plan.campaign.configurations}
+    assert states[ON_ARM].environment["GODEBUG"] == "fips140=on"
+    assert states[OFF_ARM].environment["GODEBUG"] == "fips140=off"
+    assert plan.campaign.tasks[0].command == [str(program.path)]
+
+
 @pytest.mark.parametrize("suite", ["bookworm", "trixie"])
-def test_wolfssl_of_debian_is_shown_to_run_no_self_test(suite: str) -> None:
+def test_wolfssl_of_debian_runs_but_the_test_of_its_random_generator(suite: str) -> None:
+    if shutil.which("valgrind") is None:
+        skip("no valgrind")
     found = look_for_wolfssl(wolfssl_tree(suite))
     assert found.state == "present"
     assert found.version.startswith("5.")
-    assert "built without FIPS: it runs no self-test at start" in found.note
-    if shutil.which("valgrind") is not None:
-        count = found.note.partition("executes ")[2].partition(" instructions")[0]
-        assert 0 < int(count.replace(",", "")) < 10_000
+    assert "it runs no self-test at start but wc_RNG_HealthTest_ex," in found.note
+    own = int(found.note.partition("executes ")[2].partition(" ")[0].replace(",", ""))
+    test = int(found.note.rpartition("wc_RNG_HealthTest_ex ")[2].partition(" ")[0].replace(",", ""))
+    assert 0.5 * own < test < own < 1_000_000

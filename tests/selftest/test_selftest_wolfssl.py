@@ -18,6 +18,7 @@ PLAIN = """
 const char *wolfSSL_lib_version(void) { return "5.0.0"; }
 int wolfCrypt_Init(void) { return 0; }
 """
+WITH_TLS = PLAIN + "int wolfSSL_Init(void) { return 1; }\n"
 # The functions of a FIPS build in the shape of fips.h; the validated module is not free to ship.
 FIPS = (
     PLAIN
@@ -53,10 +54,25 @@ def place(compiled, tmp_path: Path):
 def test_a_build_without_fips_says_so_with_what_shows_it(place) -> None:
     found = look_for_wolfssl(place(PLAIN), count=present())
     assert found.state == "present"
-    assert "built without FIPS: it runs no self-test at start" in found.note
+    ending = ". It exports none" if present() else " that belongs to FIPS"
+    assert f"built without FIPS: it runs no self-test at start{ending}" in found.note
     assert "exports none of wolfCrypt_GetStatus_fips, wolfCrypt_IntegrityTest_fips" in found.note
     assert "(medians of 9)" in found.note
-    assert ("instructions in both (callgrind)" in found.note) == present()
+    assert "wolfSSL_Init" not in found.note
+    assert "wolfSSL_Init takes" in look_for_wolfssl(place(WITH_TLS), count=False).note
+    assert ("instructions in all of them (callgrind)" in found.note) == present()
+
+
+def test_a_test_that_runs_without_fips_is_named_with_its_instructions(place) -> None:
+    if not present():
+        skip("no valgrind")
+    source = PLAIN.replace("{ return 0; }", "{ return wc_RNG_HealthTest_ex(); }")
+    test = "__attribute__((noinline)) int wc_RNG_HealthTest_ex(void)"
+    loop = "{ for (volatile unsigned i = 0; i < 5000; i++); return 0; }\n"
+    found = look_for_wolfssl(place(f"{test} {loop}" + source))
+    assert "runs no self-test at start but wc_RNG_HealthTest_ex," in found.note
+    count = found.note.rpartition("wc_RNG_HealthTest_ex ")[2].partition(" ")[0]
+    assert 10_000 < int(count.replace(",", "")) < 100_000
 
 
 def test_a_build_that_exports_but_part_of_them_is_not_judged(place) -> None:

@@ -26,7 +26,7 @@ from excise.collect.selftest.libraries import BY_CALLBACK, WOLFSSL, Switch, star
 from excise.collect.selftest.measured import Measured, SelfTest, Step, Use
 from excise.collect.selftest.openssl import LOAD_STEPS, OFF, ON, Provider
 from excise.collect.selftest.tree import Tree
-from excise.collect.selftest.wolfssl import SELF_TEST_STEPS
+from excise.collect.selftest.wolfssl import SELF_TEST_STEPS, start_steps
 from excise.errors import ExciseError
 
 LAYER: Final = "self-test"
@@ -34,7 +34,7 @@ STEP: Final = "step"
 OPERATION: Final = "operation"
 TWIN: Final = OFF + TWIN_SUFFIX
 _GO_NOTES: Final = (
-    "A start of Go is that of a process without a trace, from execve to main.",
+    "A start of Go is the median one of five processes without a trace, from execve to main.",
     "Of Go's self-tests at first use an upper bound is told, up to the arrival of the message.",
     "Go's pairwise tests of new keys are announced nowhere.",
 )
@@ -295,7 +295,7 @@ def _start_wolfssl(task: str, tree: Tree | None) -> list[Part]:
     found = start_library(WOLFSSL, forced=False, tree=tree)
     here = [each.name for each in found.steps if each.name in SELF_TEST_STEPS]
     version = task.rpartition(", ")[2]
-    parts = [_start_part(found, task, WOLFSSL.start)]
+    parts = [_start_part(found, task, start_steps(found))]
     return parts + [
         _stage_part(found, f"run self-tests again: {name}, wolfssl {version}", name)
         for name in here

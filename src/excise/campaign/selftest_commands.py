@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from excise.campaign.spec import Campaign, Configuration, Task, TookEffect, checked
+from excise.collect.selftest.gobuild import judge, read_build
 from excise.collect.selftest.libraries import LIBRARIES, look_for
 from excise.collect.selftest.native import EVICT, LIBRARY_START, helper
 from excise.collect.selftest.openssl import CACHED, ON, SWITCHES, Provider, Variant, find_provider
+from excise.collect.selftest.system import has_interpreter
 from excise.collect.selftest.tree import Tree, cache_folder
 from excise.errors import HostError, UsageError
 
@@ -23,6 +25,8 @@ OFF_ARM: Final = "off"
 ON_ARM: Final = "on"
 CACHED_ARM: Final = "on, cached status"
 COLD: Final = ", cold"
+GO_ON: Final = "fips140=on"
+GO_OFF: Final = "fips140=off"
 DEFAULT_COMMANDS: Final = (
     "openssl version",
     "openssl rand -hex 8",
@@ -68,7 +72,7 @@ def plan_commands(
         HostError: If a named command is not there, or nothing can be switched on.
     """
     notes: list[str] = []
-    tasks, files = [], []
+    tasks, files, go = [], [], False
     for text in commands or DEFAULT_COMMANDS:
         words = _words(text)
         try:
@@ -78,11 +82,16 @@ def plan_commands(
                 raise
             notes.append(f"{text}: left out, {error.reason}.")
             continue
-        tasks.append(Task(name=text[:80], command=tree.start(program, *words[1:])))
+        # A static program has no loader of any tree.
+        direct = not has_interpreter(program)
+        command = [str(program), *words[1:]] if direct else tree.start(program, *words[1:])
+        tasks.append(Task(name=text[:80], command=command))
+        build = read_build(program)
+        go = go or (build is not None and judge(build, GO_ON).tests is True)
         files += [path for path in tree.objects(program) if path not in files]
     if not tasks:
         raise HostError("none of the usual commands is here", hint="Name one")
-    states = _states(tree, notes)
+    states = _states(tree, notes, go=go)
     if cold:
         states += [_cold(each, files) for each in states]
     campaign = Campaign(
@@ -117,14 +126,17 @@ def _words(text: str) -> list[str]:
     return words
 
 
-def _states(tree: Tree, notes: list[str]) -> list[Configuration]:
+def _states(tree: Tree, notes: list[str], *, go: bool) -> list[Configuration]:
     """Return off, on, and on with cached status, as far as there is something to switch."""
     folder = cache_folder() / "fips" / tree.suite
     folder.mkdir(parents=True, exist_ok=True)
     off_file = folder / "off.cnf"
     off_file.write_text(_OFF_CONFIGURATION)
     base = {**tree.environment, "OPENSSL_CONF": str(off_file)}
-    forced: dict[str, str] = {}
+    # That it has an effect is known from the programs' files: see excise.collect.selftest.gobuild.
+    # A program may be on by its own default, so off is said too.
+    base |= {"GODEBUG": GO_OFF} if go else {}
+    forced = {"GODEBUG": GO_ON} if go else {}
     proofs: list[TookEffect] = []
     for switch in LIBRARIES:
         if tree.loader is not None and switch.name != "libgcrypt":

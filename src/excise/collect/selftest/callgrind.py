@@ -26,7 +26,8 @@ from excise.errors import FormatError, HostError
 METHOD: Final = "callgrind: instructions by symbol where names are left, else by object"
 # Names that libraries give to what runs their self-tests.
 SELF_TEST: Final = re.compile(
-    r"self_?test|powerup|power_up|startup_tests|fips_check|_kat_|_kat$|_post$|POST", re.IGNORECASE
+    r"self_?test|HealthTest|powerup|power_up|startup_tests|fips_check|_kat_|_kat$|_post$|POST",
+    re.IGNORECASE,
 )
 _NAME = re.compile(r"\((\d+)\)(?: (.*))?")
 _SETTING = re.compile(r"(ob|fl|fi|fe|fn|cob|cfi|cfl|cfn|calls)=(.*)")

@@ -58,7 +58,7 @@ WOLFSSL: Final = Switch(
     name="wolfssl",
     environment={},
     method=BY_STEPS,
-    start=("dlopen with its constructor", "wolfCrypt_Init"),
+    start=("dlopen with its constructor", "wolfCrypt_Init", "wolfSSL_Init"),
 )
 
 

@@ -186,6 +186,10 @@ static int start_wolfssl(void)
         return 4;
     start = now_ns();
     step("wolfCrypt_Init", start, init() == 0);
+    int (*tls_init)(void) = (int (*)(void))dlsym(handle, "wolfSSL_Init");
+    start = now_ns();
+    if (tls_init != NULL)
+        step("wolfSSL_Init", start, tls_init() == 1);
     version = get_version != NULL ? get_version() : "";
     static const char *const only_fips[]
         = {"wolfCrypt_GetStatus_fips", "wolfCrypt_IntegrityTest_fips", "wolfCrypt_SetCb_fips",

@@ -2,8 +2,8 @@
 //
 //	go_start GODEBUG       starts itself again with that GODEBUG, after a stamp
 //
-// The start is from the execve of the second image to its main. Each operation is then done twice;
-// with fips140=debug the runtime's own messages on standard error say which self-tests ran in it.
+// The start is from the execve of the second image to its main. With inittrace=1 each operation is
+// then done twice; with fips140=debug messages on standard error say which self-tests ran in it.
 // Lines of tab-separated fields are those of the C helpers; times are CLOCK_MONOTONIC.
 package main
 
@@ -186,8 +186,11 @@ func main() {
 	if strings.Contains(os.Getenv("GODEBUG"), "fips140=debug") {
 		ears = listen()
 	}
-	lines := ""
-	for _, round := range []int{1, 2} {
+	lines, rounds := "", []int{}
+	if strings.Contains(os.Getenv("GODEBUG"), "inittrace=1") {
+		rounds = []int{1, 2}
+	}
+	for _, round := range rounds {
 		for _, each := range operations() {
 			lines += use(each, round, ears)
 		}
