@@ -10,6 +10,7 @@ from excise.campaign.selftest_bench import run_bench, wolfssl_subject
 from excise.collect.selftest.callgrind import present
 from excise.collect.selftest.tree import Tree
 from excise.collect.selftest.wolfssl import look_for_wolfssl
+from excise.cost.selftest import start_costs
 from excise.events.load import load_capture
 from skips import skip
 
@@ -84,7 +85,7 @@ def test_a_fips_build_is_measured_with_its_tests_again(place, tmp_path: Path) ->
     tree = place(FIPS)
     found = look_for_wolfssl(tree, count=False)
     assert (found.state, found.version) == ("measured", "5.0.0")
-    run_bench([wolfssl_subject(version="5.0.0", tree=tree)], tmp_path / "bench", blocks=3)
+    run_bench([wolfssl_subject(found, tree=tree)], tmp_path / "bench", blocks=3)
     runs = load_capture(tmp_path / "bench").runs
     assert runs.get_column("ok").all()
     tasks = set(runs.get_column("task").cast(str).to_list())
@@ -93,3 +94,12 @@ def test_a_fips_build_is_measured_with_its_tests_again(place, tmp_path: Path) ->
         "run self-tests again: wc_RunAllCast_fips, wolfssl 5.0.0",
     }
     assert (runs.get_column("wall_ns") > 10_000).all()
+
+
+def test_a_build_without_fips_has_starts_to_measure_but_no_tests(place, tmp_path: Path) -> None:
+    tree = place(WITH_TLS)
+    subject = wolfssl_subject(look_for_wolfssl(tree, count=False), tree=tree)
+    run_bench([subject], tmp_path / "bench", blocks=3)
+    (plain, twin) = start_costs(load_capture(tmp_path / "bench"))
+    assert (plain.tests, twin.tests) == (0, 0)
+    assert 0 < plain.steps_ns < plain.total_ns

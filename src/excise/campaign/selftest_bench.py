@@ -22,7 +22,7 @@ from excise.capture.store import Capture, new_id, now, sha256_of
 from excise.clock import Clock
 from excise.collect.host import boot_id, host_facts
 from excise.collect.selftest.golang import BY_INIT_TRACE, GO_STEPS, GoProgram, start_go
-from excise.collect.selftest.libraries import BY_CALLBACK, WOLFSSL, Switch, start_library
+from excise.collect.selftest.libraries import BY_CALLBACK, WOLFSSL, Presence, Switch, start_library
 from excise.collect.selftest.measured import Measured, SelfTest, Step, Use
 from excise.collect.selftest.openssl import LOAD_STEPS, OFF, ON, Provider
 from excise.collect.selftest.tree import Tree
@@ -146,16 +146,22 @@ def go_subject(program: GoProgram) -> Subject:
     )
 
 
-def wolfssl_subject(*, version: str, tree: Tree | None = None) -> Subject:
-    """Return a FIPS build of wolfSSL as a subject; it tests at every load and has no switch."""
+def wolfssl_subject(found: Presence, *, tree: Tree | None = None) -> Subject:
+    """Return wolfSSL as a subject with one configuration: what it tests is decided by its build.
+
+    Args:
+        found: What was found of it.
+        tree: Where it is; the host by default.
+    """
+    task = f"start wolfssl, {found.version}"
     return Subject(
-        name=f"start wolfssl, {version}",
+        name=task,
         library="wolfssl",
-        version=version,
+        version=found.version,
         method=WOLFSSL.method,
-        measure={OFF: partial(_start_wolfssl, f"start wolfssl, {version}", tree)},
-        facts=[_fact("library.wolfssl.version", version)],
-        notes=[f"wolfssl {version}: a FIPS build, which tests itself at every load."],
+        measure={OFF: partial(_start_wolfssl, task, tree)},
+        facts=[_fact("library.wolfssl.version", found.version)],
+        notes=[f"wolfssl {found.version}: {found.note}"],
     )
 
 

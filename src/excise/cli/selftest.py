@@ -248,8 +248,8 @@ def _subjects_of_trees(
                 subjects += [go_subject(program)] if program else []
             else:
                 found = look_for_wolfssl(place)
-                if found.state == "measured":
-                    subjects.append(wolfssl_subject(version=found.version, tree=place))
+                if found.state != "absent":
+                    subjects.append(wolfssl_subject(found, tree=place))
             present.append(found)
     return subjects, present
 
