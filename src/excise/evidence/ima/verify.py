@@ -47,6 +47,22 @@ class ImaAppraisal(AppraisalResult):
         """Return the verdict: PASSED only if a value was given and every value was reached."""
         return _verdict(self.checks, self.banks)
 
+    def details(self) -> tuple[str, ...]:
+        """Return what people want to know beside the checks, one sentence each."""
+        covered, entries = self.coverage.covered_entries, self.coverage.entries
+        templates = ", ".join(f"{count} {name}" for name, count in self.replay.templates.items())
+        lines = [f"{covered} of {entries} entries are covered; read now: {templates or 'none'}."]
+        lines += [
+            f"{bank.bank}: reached by the rule '{bank.rule}'." for bank in self.banks if bank.rule
+        ]
+        lines += [f"Violation: {place}." for place in self.replay.violations.items[:5]]
+        answers = {True: "gives the value", False: "does not give the value", None: "not tried"}
+        lines += [
+            f"Explanation {each.id} ({each.bank}): {answers[each.reaches]}. {each.detail}"
+            for each in self.explanations
+        ]
+        return tuple(lines)
+
 
 def verify_list(
     data: ListInput,

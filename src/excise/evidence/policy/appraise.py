@@ -165,6 +165,19 @@ class PolicyAppraisal(AppraisalResult):
     signature_counts: Mapping[SignatureResult, int]
     offenders: tuple[EntryAppraisal, ...]
 
+    def details(self) -> tuple[str, ...]:
+        """Return counts by class, then the first offenders, one line each."""
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
+        lines = [f"Entries: {counts or 'none'}."]
+        for each in self.offenders:
+            name = each.name.decode("utf-8", "backslashreplace")
+            expected = f", expected {' or '.join(each.expected)}" if each.expected else ""
+            detail = f" ({each.detail})" if each.detail else ""
+            lines.append(
+                f"{each.entry_class}: entry {each.position} {name!r}: {each.got}{expected}{detail}"
+            )
+        return tuple(lines)
+
     @property
     def verdict(self) -> Outcome:
         """Return the verdict; without one file compared it is never PASSED."""
