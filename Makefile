@@ -1,7 +1,6 @@
 # Two commands do all the set-up on a fresh Debian machine: `make demo` and `make test`.
 VENV := .venv
 PY := $(VENV)/bin/python
-PROBE := src/excise/_bin/excise-probe
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 BLOCKS ?= 40
 
@@ -22,6 +21,7 @@ build: $(VENV)/.built
 $(VENV)/.built: $(RUST) pyproject.toml
 	tools/setup.sh build
 	tools/build-probe.sh
+	tools/build-guest.sh
 	$(VENV)/bin/maturin develop --release --quiet
 	touch $@
 

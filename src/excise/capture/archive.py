@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from excise.capture.store import MANIFEST
 from excise.errors import CaptureError
@@ -68,7 +69,7 @@ def unpacked(path: Path) -> Iterator[Path]:
                 zstandard.ZstdDecompressor().stream_reader(file) as stream,
                 tarfile.open(fileobj=stream, mode="r|") as archive,
             ):
-                archive.extractall(folder, filter="data")
+                _extract(archive, Path(folder))
         except FileNotFoundError as error:
             raise CaptureError("no such file", source=str(path)) from error
         except (OSError, EOFError, tarfile.TarError, zstandard.ZstdError) as error:
@@ -76,6 +77,30 @@ def unpacked(path: Path) -> Iterator[Path]:
                 f"is not a whole capture archive: {error}", source=str(path)
             ) from error
         yield _capture_in(Path(folder))
+
+
+def _extract(archive: tarfile.TarFile, folder: Path) -> None:
+    """Write an archive's files and folders; refuse anything else, and any path that leaves.
+
+    `extractall(filter=...)` would do, but came to Python 3.11 only in 3.11.4.
+
+    Raises:
+        tarfile.TarError: If a member is a link, a device, or not below the folder.
+    """
+    for member in archive:
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
+            raise tarfile.TarError(f"{member.name!r} is not a plain file or folder below it")
+        target = folder / path
+        if member.isdir():
+            target.mkdir(parents=True, exist_ok=True)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        content = archive.extractfile(member)
+        if content is None:
+            raise tarfile.TarError(f"{member.name!r} has no content")
+        with content, target.open("xb") as file:
+            shutil.copyfileobj(content, file)
 
 
 def _capture_in(folder: Path) -> Path:
