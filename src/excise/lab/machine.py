@@ -89,8 +89,8 @@ def read_machine(path: Path) -> Machine:
         raise SpecError(reason, source=str(path), key=key) from error
 
 
-# One layout of kernel and programs in every guest, and a hash in which two entries hardly ever
-# share a chain: both would change counts by some instructions with each irrelevant change.
+# One layout of kernel and programs in every guest, and large hashes: without them counts change by
+# some instructions with irrelevant changes.
 _COUNT_WORDS: Final = (
     "cryptomgr.notests",
     "nokaslr",

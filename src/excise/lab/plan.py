@@ -24,8 +24,8 @@ step() {
 """
 
 # Each round works with other kernel objects on top of the allocator's lists than the one before: a
-# reader that waits on a fifo holds those its open took. Whether an object lies on the first page of
-# its slab costs three instructions, and which one is on top depends on everything done earlier.
+# reader that waits on a fifo holds those its open took. Differences of a few instructions that come
+# and go with irrelevant changes are gone in the middle one of three rounds; why was not established.
 _ROUND_SHELL: Final = """\
 mkfifo /run/hold{number}
 cat /run/hold{number} >/dev/null &
