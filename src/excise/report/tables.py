@@ -49,6 +49,8 @@ def interval_text(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return NOTHING
     ends = format_ratio(low), format_ratio(high)
+    if any(end.startswith("×") for end in ends):  # both ends in one form
+        return f"[×{low:.3g}, ×{high:.3g}]"
     if all(end.endswith(" %") for end in ends):
         return f"[{ends[0][:-2]}, {ends[1]}]"
     return f"[{ends[0]}, {ends[1]}]"
