@@ -230,6 +230,8 @@ def _paired(
         blocks=base.blocks,
         other_blocks=other.blocks,
         margin_ratio=margin_ratio,
+        # Counts are exact; of times the step is looked for where half the pairs tie.
+        resolution=0.0 if base.unit == "1" else None,
         aa=aa,
     )
     notes = [str(note) for note in found.notes]
