@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,8 @@ def test_unreadable_input_exits_3_and_says_where(tmp_path: Path, excise: Program
         (["--pcr", "sha256:10"], "sha256:10"),
         (["--pcr", "sha256:10=00"], "sha256"),
         (["--quote", "q"], "signature and its key"),
+        (["--nonce", "00"], "none was given"),
+        (["--violations", "FAIL"], "FAIL"),
         (["--violations", "maybe", "--policy", "sums"], "maybe"),
     ],
 )
@@ -144,6 +147,50 @@ def test_violations_fail_report_or_are_ignored(tmp_path: Path, excise: Program) 
     words = ["verify", "ima", tmp_path / "list", "--pcr", value(entries)]
     assert excise(*words).returncode == 0
     assert excise(*words, "--violations", "fail").returncode == 1
+
+
+def test_a_file_called_a_buffer_is_still_a_file(tmp_path: Path, excise: Program) -> None:
+    """The PCR does not cover the template's name."""
+    entries = files(5)
+    renamed = binary_list(entries).replace(b"\x06\0\0\0ima-ng", b"\x08\0\0\0d-ng|buf")
+    (tmp_path / "list").write_bytes(renamed)
+    (tmp_path / "sums").write_text(checksums(files(1, prefix="/somebody/else")))
+    words = ["verify", "ima", tmp_path / "list", "--pcr", value(entries)]
+    assert excise(*words).returncode == 0
+    assert excise(*words, "--policy", tmp_path / "sums").returncode == 1
+
+
+def test_excluding_everything_judges_nothing(tmp_path: Path, excise: Program) -> None:
+    entries = files(5)
+    (tmp_path / "list").write_bytes(binary_list(entries))
+    (tmp_path / "sums").write_text(checksums(entries))
+    (tmp_path / "excludes").write_text(".*\n")
+    words = ["verify", "ima", tmp_path / "list", "--pcr", value(entries)]
+    words += ["--policy", tmp_path / "sums", "--exclude", tmp_path / "excludes"]
+    done = excise(*words, "--json")
+    # What the policy allows is allowed also where it is excluded.
+    assert done.returncode == 0
+    (tmp_path / "sums").write_text(checksums(files(1, prefix="/somebody/else")))
+    done = excise(*words, "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["verdict"] == "NOT_COVERED"
+
+
+def test_a_checkpoint_hides_no_stricter_setting(tmp_path: Path, excise: Program) -> None:
+    entries = [*files(3), violation(), *files(2, prefix="/bin/b")]
+    (tmp_path / "list").write_bytes(binary_list(entries))
+    words = ["verify", "ima", tmp_path / "list", "--pcr", value(entries)]
+    words += ["--checkpoint", tmp_path / "state"]
+    assert excise(*words, "--violations", "ignore").returncode == 0
+    assert excise(*words, "--violations", "fail").returncode == 1
+
+
+def test_a_pipe_is_read_once_for_list_and_policy(tmp_path: Path, excise: Program) -> None:
+    entries = files(5)
+    (tmp_path / "sums").write_text(checksums(entries))
+    words = ["verify", "ima", "/dev/stdin", "--pcr", value(entries)]
+    words += ["--policy", tmp_path / "sums"]
+    assert excise(*words, stdin=binary_list(entries)).returncode == 0
 
 
 def test_a_checkpoint_moves_only_on_success(tmp_path: Path, excise: Program) -> None:
@@ -249,8 +296,9 @@ def test_a_program_outside_the_covered_list_is_only_stated(
     tmp_path: Path, excise: Program, own_tpm: SoftwareTpm
 ) -> None:
     require("tpm2_pytss")
-    capture, _ = attested(tmp_path, own_tpm, measured=False)
-    done = excise("verify", "capture", capture, "--json")
+    capture, key = attested(tmp_path, own_tpm, measured=False)
+    (tmp_path / "ak.pub").write_bytes(key)
+    done = excise("verify", "capture", capture, "--key", tmp_path / "ak.pub", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)["results"][0]
     proven = {claim["name"]: claim["proven"] for claim in result["claims"]}
@@ -285,6 +333,42 @@ def test_tampering_with_an_attested_capture_is_found(
         path.write_bytes(content)
     (capture / "evidence/quote.signature").unlink()
     assert excise(*words).returncode == 1
+
+
+def test_a_capture_without_a_known_key_proves_nothing(
+    tmp_path: Path, excise: Program, own_tpm: SoftwareTpm
+) -> None:
+    """Anybody can make a key, seal a capture anew, or take its evidence away."""
+    require("tpm2_pytss")
+    from excise.capture.seal import seal
+
+    capture, key = attested(tmp_path, own_tpm, measured=True)
+    (tmp_path / "ak.pub").write_bytes(key)
+    done = excise("verify", "capture", capture, "--json")
+    assert done.returncode == 1
+    result = json.loads(done.stdout)["results"][0]
+    assert result["verdict"] == "NOT_COVERED"
+    assert not any(claim["proven"] for claim in result["claims"])
+    shutil.rmtree(capture / "evidence")
+    (capture / "seal.json").unlink()
+    seal(capture)
+    assert excise("verify", "capture", capture).returncode == 1
+    done = excise("verify", "capture", capture, "--key", tmp_path / "ak.pub", "--json")
+    assert json.loads(done.stdout)["verdict"] == "FAILED"
+
+
+def test_entries_of_another_pcr_prove_nothing(
+    tmp_path: Path, excise: Program, own_tpm: SoftwareTpm
+) -> None:
+    require("tpm2_pytss")
+    capture, key = attested(tmp_path, own_tpm, measured=False)
+    (tmp_path / "ak.pub").write_bytes(key)
+    listed = capture / "evidence" / "ima_binary_runtime_measurements"
+    forged = ng("/usr/bin/prog", b"the program under test", pcr=30)
+    listed.write_bytes(binary_list([forged]) + listed.read_bytes())
+    done = excise("verify", "capture", capture, "--key", tmp_path / "ak.pub", "--json")
+    claims = json.loads(done.stdout)["results"][0]["claims"]
+    assert not next(c for c in claims if c["name"] == "program.prog.sha256")["proven"]
 
 
 def test_another_tpms_key_does_not_verify(

@@ -13,6 +13,7 @@ from excise.capture.store import MANIFEST
 from excise.errors import CaptureError
 
 SUFFIX = ".tar.zst"
+MAX_UNPACKED_BYTES = 8 << 30  # ten million runs take 4 GiB; more is unpacked by hand
 
 
 def pack(path: Path, target: Path) -> Path:
@@ -87,7 +88,11 @@ def _extract(archive: tarfile.TarFile, folder: Path) -> None:
     Raises:
         tarfile.TarError: If a member is a link, a device, or not below the folder.
     """
+    left = MAX_UNPACKED_BYTES
     for member in archive:
+        left -= member.size
+        if left < 0:
+            raise tarfile.TarError(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
             raise tarfile.TarError(f"{member.name!r} is not a plain file or folder below it")

@@ -7,12 +7,16 @@ without excise. With a TPM the root is the qualifying data of a quote.
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from excise.capture.store import EVIDENCE, PARTIAL, SEAL, Capture, now, sha256_of, write_durably
 from excise.errors import CaptureError, Refused
+
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +36,7 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
 def root_of(digests: dict[str, str]) -> str:
     """Return the root digest (hex) of files and their digests."""
     lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(digests.items()))
-    return hashlib.sha256(lines.encode()).hexdigest()
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def seal(path: Path) -> Seal:
@@ -70,13 +74,16 @@ def read_seal(path: Path) -> Seal | None:
         CaptureError: If `seal.json` cannot be read or understood.
     """
     try:
-        return msgspec.json.decode((path / SEAL).read_bytes(), type=Seal)
+        found = msgspec.json.decode((path / SEAL).read_bytes(), type=Seal)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise CaptureError(f"cannot be read ({error.strerror})", source=str(path / SEAL)) from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise CaptureError(f"cannot be understood: {error}", source=str(path / SEAL)) from error
+    if not all(_DIGEST.fullmatch(digest) for digest in (found.root, *found.digests.values())):
+        raise CaptureError("holds what is no SHA-256 in hexadecimal", source=str(path / SEAL))
+    return found
 
 
 def broken_seal_lines(path: Path, sealed: Seal) -> tuple[str, ...]:
@@ -88,6 +95,11 @@ def broken_seal_lines(path: Path, sealed: Seal) -> tuple[str, ...]:
             lines.append(f"{name}: missing")
         elif (got := sha256_of(path / name)) != digest:
             lines.append(f"{name}: changed (sealed sha256 {digest[:16]}…, now {got[:16]}…)")
+    lines += [
+        f"{member.relative_to(path)}: neither a plain file nor a folder"
+        for member in sorted(path.rglob("*"))
+        if member.is_symlink() or not (member.is_file() or member.is_dir())
+    ]
     lines += [f"{name}: added after sealing" for name in sorted(present - set(sealed.digests))]
     if root_of(sealed.digests) != sealed.root:
         lines.append(f"{SEAL}: its root digest does not follow from its file digests")

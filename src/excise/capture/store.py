@@ -283,7 +283,7 @@ def read_manifest(path: Path) -> Manifest:
         ) from error
     except OSError as error:
         raise CaptureError(f"cannot be read ({error.strerror})", source=str(path)) from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise CaptureError(f"cannot be understood: {error}", source=str(path / MANIFEST)) from error
     if manifest.schema_version > SCHEMA_VERSION:
         raise CaptureError(

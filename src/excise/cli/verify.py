@@ -146,6 +146,12 @@ def ima(
     """
     from excise.evidence.ima import verify_list
 
+    treatment = _treatment(violations)
+    if quote_file is None and (signature or key or nonce or allow_sha1):
+        raise UsageError(
+            "--signature, --key, --nonce and --allow-sha1 are of a quote, and none was given",
+            hint="Give --quote FILE too, or leave them out",
+        )
     given = _pcr_values(pcr, pcrs, selection, quote_file)
     results: list[AppraisalResult] = []
     if quote_file is not None:
@@ -154,21 +160,21 @@ def ima(
         given = quoted.pcrs
     compiled = _policy(policy, exclude, file_key)
     before = _read_checkpoint(checkpoint)
-    data: Path | bytes = read_input("-") if measurement_list == "-" else Path(measurement_list)
+    data = _list_input(measurement_list)
     found = verify_list(
         data,
         pcrs=given,
         checkpoint=before,
-        policy_digest=compiled.digest if compiled is not None else None,
+        policy_digest=_settings(compiled, treatment),
         require_complete=require_complete,
-        forbid_violations=violations == "fail",
+        forbid_violations=treatment == "fail",
         list_format=list_format,
         byte_order=byte_order,
     )
     results.append(found)
     # A round with no new entries has nothing to judge, and is as good as the one before it.
     if compiled is not None and (found.replay.entries or not found.meeting.goes_on):
-        results.append(_appraise(data, found, compiled, violations, before=before))
+        results.append(_appraise(data, found, compiled, treatment, before=before))
     _keep_checkpoint(checkpoint, found, results)
     _conclude(results, report=report, as_json=as_json)
 
@@ -287,7 +293,7 @@ def _quote(
         read_input(signature),
         read_input(key),
         qualifying_data=wanted,
-        pcrs=pcrs,
+        pcrs=pcrs or None,
         allow_sha1=allow_sha1,
         allow_empty_qualifying_data=allow_empty,
         previous=read_input(previous) if previous is not None else None,
@@ -319,13 +325,7 @@ def _appraise(
     from excise.evidence.ima import read_list
     from excise.evidence.policy import AppraisalOptions, Treatment, appraise_entries
 
-    try:
-        treatment = Treatment(violations)
-    except ValueError as error:
-        raise UsageError(
-            f"--violations {violations!r} is unknown", hint="fail, report or ignore"
-        ) from error
-    options = AppraisalOptions(violations=treatment)
+    options = AppraisalOptions(violations=Treatment(violations))
     new = found.replay.first
     if found.coverage.match is None or new is None:
         return appraise_entries((), policy, options=options)
@@ -336,7 +336,26 @@ def _appraise(
         end_offset=found.coverage.match_end,
         layout=found.replay.layout,
     )
-    return appraise_entries(rows, policy, options=options)
+    # Entries of other PCRs stand in the same list, and no value of IMA's PCR covers them.
+    return appraise_entries((row for row in rows if row.pcr == 10), policy, options=options)
+
+
+def _treatment(violations: str) -> str:
+    if violations not in ("fail", "report", "ignore"):
+        raise UsageError(f"--violations {violations!r} is unknown", hint="fail, report or ignore")
+    return violations
+
+
+def _settings(policy: Policy | None, violations: str) -> str:
+    """Return what a checkpoint was judged by: under other settings it is not gone on from."""
+    return f"{policy.digest if policy is not None else 'none'} violations={violations}"
+
+
+def _list_input(name: str) -> Path | bytes:
+    """Return the list's path, or its bytes where it can be read only once."""
+    if name == "-" or (Path(name).exists() and not Path(name).is_file()):
+        return read_input(name)
+    return Path(name)
 
 
 def _read_checkpoint(path: str | None) -> Checkpoint | None:
@@ -353,10 +372,13 @@ def _keep_checkpoint(path: str | None, found: ImaAppraisal, results: list[Apprai
 
     if path is None or found.checkpoint is None:
         return
-    if all(result.verdict is not Outcome.FAILED for result in results):
+    if all(result.verdict is Outcome.PASSED for result in results):
         from excise.capture.store import write_durably
 
-        write_durably(Path(path), found.checkpoint.to_json())
+        try:
+            write_durably(Path(path), found.checkpoint.to_json())
+        except OSError as error:
+            raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
 
 
 def _conclude(results: list[AppraisalResult], *, report: str | None, as_json: bool) -> None:
@@ -370,8 +392,10 @@ def _conclude(results: list[AppraisalResult], *, report: str | None, as_json: bo
         verdict = Outcome.PASSED if passed else _worst(results)
         print_json({"verdict": verdict, "results": [result.as_dict() for result in results]})
     else:
+        from excise.report.plain import visible
+
         for line in _lines(results):
-            typer.echo(line)
+            typer.echo(visible(line))
     if not passed:
         raise typer.Exit(1)
 

@@ -16,16 +16,21 @@ from excise.capture.manifest import Manifest
 from excise.capture.seal import Seal, broken_seal_lines, read_seal
 from excise.capture.store import EVIDENCE, read_manifest
 from excise.errors import FormatError
-from excise.evidence.checks import AppraisalResult, Check, Outcome
+from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
 from excise.evidence.ima import ImaAppraisal, read_list, verify_list
 from excise.evidence.pcr import read_pcr_bytes
+from excise.evidence.policy.buffers import is_buffer
 from excise.evidence.quote import QuoteAppraisal, verify_quote
 
 ATTEST: Final = "quote.attest"
 SIGNATURE: Final = "quote.signature"
 PUBLIC: Final = "quote.public"
 PCRS: Final = "quote.pcrs"
+KEY_CHECK: Final = "capture.attestation_key"
+IMA_PCR: Final = 10
+_SMALL_BYTES: Final = 1 << 20  # more than any quote, key or table of PCRs takes
 IMA_LIST: Final = "ima_binary_runtime_measurements"
+_POLICY_NAMES: Final = ("ima-policy", "ima_policy", "ima/policy")
 _SEAL_CLAUSE: Final = "excise capture format: seal.json"
 
 
@@ -64,6 +69,18 @@ class CaptureAppraisal(AppraisalResult):
     quote: QuoteAppraisal | None
     ima: ImaAppraisal | None
 
+    @property
+    def verdict(self) -> Outcome:
+        """Return PASSED only for a quote that holds, by a key that the caller knows.
+
+        A seal alone, or a quote by the capture's own key, anybody could have made.
+        """
+        verdict = verdict_of(self.checks)
+        known = any(
+            check.id == KEY_CHECK and check.outcome is Outcome.PASSED for check in self.checks
+        )
+        return Outcome.NOT_COVERED if verdict is Outcome.PASSED and not known else verdict
+
     def details(self) -> tuple[str, ...]:
         """Return each claim with what proves it, the proven ones first."""
         ordered = sorted(self.claims, key=lambda claim: not claim.proven)
@@ -95,10 +112,11 @@ def verify_capture(path: Path, *, public_key: bytes | None = None) -> CaptureApp
     seal = read_seal(path)
     checks = [_seal_check(path, seal)]
     files = _evidence(path)
+    measured = path / EVIDENCE / IMA_LIST
     quote = _quote(files, seal, public_key)
     checks += quote.checks if quote else [_no_quote(files)]
     checks.append(_key_check(quote, given=public_key is not None))
-    ima = _ima(files, quote)
+    ima = _ima(measured, quote)
     checks += ima.checks if ima else [_no_list()]
     return CaptureAppraisal(
         subject="capture",
@@ -108,7 +126,7 @@ def verify_capture(path: Path, *, public_key: bytes | None = None) -> CaptureApp
             "root": seal.root if seal else None,
             "covered_entries": ima.coverage.covered_entries if ima else 0,
         },
-        claims=tuple(_claims(manifest, checks, quote, ima, files)),
+        claims=tuple(_claims(manifest, checks, quote, ima, measured)),
         quote=quote,
         ima=ima,
     )
@@ -137,10 +155,18 @@ def _evidence(path: Path) -> Mapping[str, bytes]:
     folder = path / EVIDENCE
     if not folder.is_dir():
         return {}
-    try:
-        return {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file()}
-    except OSError as error:
-        raise FormatError(f"cannot be read ({error.strerror})", source=str(folder)) from error
+    found = {}
+    for name in (ATTEST, SIGNATURE, PUBLIC, PCRS):
+        file = folder / name
+        try:
+            if not file.is_file():
+                continue
+            if file.stat().st_size > _SMALL_BYTES:
+                raise FormatError(f"is larger than {_SMALL_BYTES:,} bytes", source=str(file))
+            found[name] = file.read_bytes()
+        except OSError as error:
+            raise FormatError(f"cannot be read ({error.strerror})", source=str(file)) from error
+    return found
 
 
 def _quote(
@@ -178,8 +204,10 @@ def _key_check(quote: QuoteAppraisal | None, *, given: bool) -> Check:
         got = "signed with the key that was given" if passed else "the quote does not hold"
     elif quote is None:
         got = "no quote"
+        # A key says that a quote is expected: its absence is what a forger would leave.
+        outcome = Outcome.FAILED if given else Outcome.NOT_COVERED
     return Check(
-        id="capture.attestation_key",
+        id=KEY_CHECK,
         outcome=outcome,
         expected="an attestation key known to belong to the machine's TPM",
         got=got,
@@ -188,11 +216,11 @@ def _key_check(quote: QuoteAppraisal | None, *, given: bool) -> Check:
     )
 
 
-def _ima(files: Mapping[str, bytes], quote: QuoteAppraisal | None) -> ImaAppraisal | None:
-    if IMA_LIST not in files:
+def _ima(measured: Path, quote: QuoteAppraisal | None) -> ImaAppraisal | None:
+    if not measured.is_file():
         return None
     # Only what the quote proves may vouch for the list: an unproven PCR value proves nothing.
-    return verify_list(files[IMA_LIST], pcrs=quote.pcrs if quote else {})
+    return verify_list(measured, pcrs=quote.pcrs if quote else {})
 
 
 def _no_list() -> Check:
@@ -210,25 +238,35 @@ def _claims(
     checks: list[Check],
     quote: QuoteAppraisal | None,
     ima: ImaAppraisal | None,
-    files: Mapping[str, bytes],
+    measured: Path,
 ) -> Iterator[Claim]:
-    sealed = checks[0].outcome is Outcome.PASSED
-    quoted = sealed and quote is not None and quote.verdict is Outcome.PASSED
+    passed = {check.id for check in checks if check.outcome is Outcome.PASSED}
+    quoted = {"capture.seal", KEY_CHECK} <= passed and quote is not None
     yield Claim(
         name="the numbers are those that were sealed",
         value=f"{manifest.title}",
         proven=quoted,
-        by="the quote signs the seal's root" if quoted else "no quote holds over the seal",
+        by="the quote signs the seal's root" if quoted else "no quote by a known key holds over it",
     )
-    covered = _covered_names(files, ima) if quoted and ima is not None else {}
+    covered = _covered_names(measured, ima) if quoted and ima is not None else {}
     if ima is not None:
         reached = quoted and ima.verdict is Outcome.PASSED
-        entries, violations = ima.coverage.covered_entries, ima.replay.violations.count
+        match = ima.coverage.match
+        last = match.index if match else -1
+        violations = sum(place.index <= last for place in ima.replay.violations.items)
         yield Claim(
             name="IMA measured",
-            value=f"{entries} entries, {violations} violations",
+            value=f"{ima.coverage.covered_entries} entries, {violations} violations",
             proven=reached,
             by="the list leads to the quoted PCR 10" if reached else "PCR 10 is not reached",
+        )
+    policies = sorted({name for name in covered.values() if name.endswith(_POLICY_NAMES)})
+    if policies:
+        yield Claim(
+            name="IMA policy loaded",
+            value=", ".join(policies),
+            proven=True,
+            by="entries of the covered list",
         )
     for fact in manifest.host_facts:
         yield _fact_claim(fact.name, "" if fact.value is None else str(fact.value), covered)
@@ -245,21 +283,24 @@ def _fact_claim(name: str, value: str, covered: Mapping[str, str]) -> Claim:
     return Claim(name=name, value=value, proven=False, by="stated by the capture")
 
 
-def _covered_names(files: Mapping[str, bytes], ima: ImaAppraisal) -> dict[str, str]:
-    """Return, of covered entries that are no violations, hex digest to name.
+def _covered_names(measured: Path, ima: ImaAppraisal) -> dict[str, str]:
+    """Return, of covered entries of IMA's PCR that are no violations, hex digest to name.
 
-    The value of a `kernel_version` buffer is a key of its own.
+    The value of a `kernel_version` buffer is a key of its own. Entries of other PCRs are covered by
+    no value here, wherever they stand.
     """
     if ima.verdict is not Outcome.PASSED or ima.coverage.match is None:
         return {}
     found: dict[str, str] = {}
-    for row in read_list(files[IMA_LIST]):
+    for row in read_list(measured):
         if row.position > ima.coverage.match.index:
             break
-        if row.violation or row.hash_matches is False:
+        if row.pcr != IMA_PCR or row.violation or row.hash_matches is False:
             continue
         name = (row.name or b"").decode(errors="backslashreplace")
         found[row.digest.hex()] = name
-        if name == "kernel_version" and row.buf:
-            found[f"kernel_version:{row.buf.decode(errors='replace').rstrip(chr(0))}"] = name
+        if name == "kernel_version" and is_buffer(row):
+            found[f"kernel_version:{(row.buf or b'').decode(errors='replace').rstrip(chr(0))}"] = (
+                name
+            )
     return found

@@ -369,12 +369,18 @@ def _read_text(data: bytes, bank: str | None) -> PcrValues:
 
 
 def _values_size(selection: PcrSelection) -> int:
+    unknown = [bank for bank, _ in selection if bank not in BANK_SIZES_BYTES]
+    if unknown:
+        raise FormatError(
+            f"the selection names a bank of an unknown hash, {', '.join(unknown)}", field="bank"
+        )
     return sum(BANK_SIZES_BYTES[bank] * len(indices) for bank, indices in selection)
 
 
 def _read_values(data: bytes, selection: PcrSelection) -> PcrValues:
     builder = _Builder(None)
     offset = 0
+    _values_size(selection)
     for bank, indices in selection:
         size = BANK_SIZES_BYTES[bank]
         for index in indices:

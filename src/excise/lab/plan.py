@@ -25,7 +25,7 @@ step() {
 
 # Each round works with other kernel objects on top of the allocator's lists than the one before: a
 # reader that waits on a fifo holds those its open took. Differences of a few instructions that come
-# and go with irrelevant changes are gone in the middle one of three rounds; why was not established.
+# and go with irrelevant changes are gone in the middle of three rounds; why was not established.
 _ROUND_SHELL: Final = """\
 mkfifo /run/hold{number}
 cat /run/hold{number} >/dev/null &

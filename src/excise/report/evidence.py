@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from excise.evidence.checks import AppraisalResult, Check, Outcome
 from excise.report.model import (
@@ -35,7 +36,8 @@ def build_evidence(results: Sequence[AppraisalResult]) -> Report:
 
 def evidence_section(result: AppraisalResult) -> Section:
     """Return one appraisal: its verdict, its table of checks, and what it found."""
-    verdict = Paragraph(text=f"{result.subject}: {result.verdict}", kind="result")
+    kind: Literal["result", "warning"] = "result" if result.verdict is Outcome.PASSED else "warning"
+    verdict = Paragraph(text=f"{result.subject}: {result.verdict}", kind=kind)
     details: list[Block] = [Paragraph(text=line) for line in result.details()]
     return Section(
         heading=f"Evidence: {result.subject}",

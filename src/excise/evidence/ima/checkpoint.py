@@ -120,7 +120,7 @@ class Checkpoint:
 
         try:
             checkpoint = msgspec.json.decode(document, type=cls)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise FormatError(f"it is not an IMA checkpoint ({error})", source=source) from error
         if checkpoint.kind != KIND or checkpoint.version != VERSION:
             raise FormatError(

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from excise.errors import UsageError
 from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
-from excise.evidence.policy.buffers import BufferJudge, LearnKeys
+from excise.evidence.policy.buffers import BufferJudge, LearnKeys, is_buffer
 from excise.evidence.policy.classes import EntryClass
 from excise.evidence.policy.model import Policy
 from excise.evidence.signature import (
@@ -159,16 +159,19 @@ class PolicyAppraisal(AppraisalResult):
         counts: Number of entries by class.
         signature_counts: Number of file entries by signature result.
         offenders: The first entries of every class that fails or is left open, in list order.
+        files: File entries that were compared: neither excluded nor the boot aggregate.
     """
 
     counts: Mapping[EntryClass, int]
     signature_counts: Mapping[SignatureResult, int]
     offenders: tuple[EntryAppraisal, ...]
+    files: int
 
     def details(self) -> tuple[str, ...]:
         """Return counts by class, then the first offenders, one line each."""
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
         lines = [f"Entries: {counts or 'none'}."]
+        lines += [f"Policy: {note}" for note in self.facts.get("policy_notes", ())]
         for each in self.offenders:
             name = each.name.decode("utf-8", "backslashreplace")
             expected = f", expected {' or '.join(each.expected)}" if each.expected else ""
@@ -184,7 +187,7 @@ class PolicyAppraisal(AppraisalResult):
         verdict = verdict_of(self.checks)
         compared = {"policy.digests", "policy.signatures"}
         passed = {check.id for check in self.checks if check.outcome is Outcome.PASSED}
-        if verdict is Outcome.PASSED and not passed & compared:
+        if verdict is Outcome.PASSED and not (passed & compared and self.files):
             return Outcome.NOT_COVERED
         return verdict
 
@@ -281,6 +284,7 @@ class PolicyAppraiser:
         self._counts: Counter[EntryClass] = Counter()
         self._signatures: Counter[SignatureResult] = Counter()
         self._unsigned_faults = 0
+        self._files = 0
         self._first: dict[tuple[str, str], list[EntryAppraisal]] = {}
         self._boot_aggregate: tuple[str, bytes] | None = None
 
@@ -294,10 +298,11 @@ class PolicyAppraiser:
         signature: SignatureAppraisal | None = None
         if entry.violation:
             found = EntryClass.VIOLATION
-        elif entry.buf is not None:
+        elif is_buffer(entry):
             found = self._buffers.judge(entry)
         else:
             found = self._file(entry)
+            self._files += found is not EntryClass.EXCLUDED and entry.name != b"boot_aggregate"
             if found not in (EntryClass.BOOT_AGGREGATE, EntryClass.EXCLUDED):
                 signature = self._signature(entry)
                 self._signatures[signature.result] += 1
@@ -439,6 +444,7 @@ class PolicyAppraiser:
             counts=MappingProxyType(counts),
             signature_counts=MappingProxyType(signatures),
             offenders=tuple(offenders),
+            files=self._files,
         )
 
     def _checks(self) -> Iterable[Check]:

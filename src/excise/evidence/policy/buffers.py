@@ -97,6 +97,16 @@ def _by_name(listed: dict[str, tuple[str, ...]]) -> dict[bytes, frozenset[str]]:
     }
 
 
+def is_buffer(entry: PolicyEntry) -> bool:
+    """Return whether an entry is of a measured buffer, by what its PCR covers.
+
+    The PCR covers the template's data and not its name: an entry of a file can be called one of a
+    buffer, its name or signature then standing for the buffer. Its digest gives it away: that of a
+    buffer is the digest of the bytes themselves.
+    """
+    return bool(entry.name) and bool(entry.buf) and _digest_fits(entry)
+
+
 def _digest_fits(entry: PolicyEntry) -> bool:
     name = {"sm3_256": "sm3"}.get(entry.algorithm, entry.algorithm)
     try:

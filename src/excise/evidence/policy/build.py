@@ -83,7 +83,15 @@ class PolicyBuilder:
         for number, line in enumerate(text.splitlines(), start=1):
             if not line.strip() or line.startswith(b"#"):
                 continue
-            pattern = line.decode("utf-8", "surrogateescape")
+            try:
+                pattern = line.decode("utf-8")
+            except UnicodeDecodeError:
+                raise FormatError(
+                    "is not UTF-8",
+                    source=named,
+                    line=number,
+                    hint="Write other bytes of a name as \\xNN, which the expression reads",
+                ) from None
             try:
                 compile_pattern(pattern, field="pattern", line=number)
             except FormatError as error:
