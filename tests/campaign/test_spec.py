@@ -44,6 +44,7 @@ def test_a_campaign_survives_the_manifest() -> None:
         (('baseline = "off"', "blocks = 0"), "blocks", ">= 1"),
         (('baseline = "off"', 'blocks = "many"'), "blocks", "Expected `int`, got `str`"),
         (('baseline = "off"', 'margin = "wide"'), "margin", "wide"),
+        (('baseline = "off"', 'margin = "-1%"'), "margin", "below zero"),
         (('name = "on"', 'name = "off"'), "configurations[1].name", "given twice"),
         (('A = "1"', "A = 1"), "configurations[1].environment[...]", "Expected `str`, got `int`"),
         (('command = ["true"]', 'comand = ["true"]'), "tasks[0]", "unknown field `comand`"),

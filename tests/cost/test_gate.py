@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
+import polars as pl
 import pytest
 from cost_datasets import TWIN, dataset, event, paired_dataset, paired_runs
 
-from excise.capture.journal import Aggregate
+from excise.capture.journal import Aggregate, Session
 from excise.cost.gate import GateResult, judge
 from excise.errors import Refused, UsageError
+from excise.events.dataset import Dataset
 from excise.reference import load
 
 
@@ -123,3 +127,35 @@ def test_captures_of_different_machines_are_refused_unless_forced() -> None:
 def test_an_unknown_baseline_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="no configuration 'x'"):
         judge(paired_dataset({"b": 1.0}), baseline="x", max_regression_ratio=0.02)
+
+
+def planned(data: Dataset, *tasks: str) -> Dataset:
+    campaign = {
+        "tasks": [{"name": name} for name in tasks],
+        "configurations": [{"name": "none"}, {"name": "b"}],
+    }
+    manifest = msgspec.structs.replace(data.manifest, campaign=campaign)
+    return dataclasses.replace(data, manifest=manifest)
+
+
+def test_what_was_planned_and_not_measured_does_not_pass() -> None:
+    data = paired_dataset({"b": 1.0})
+    assert judge(planned(data, "t"), baseline="none", max_regression_ratio=0.02).passed
+    found = judge(planned(data, "t", "u"), baseline="none", max_regression_ratio=0.02)
+    assert found.failures == ("u under b: not measured",)
+
+
+def test_a_task_that_only_the_baseline_has_does_not_pass() -> None:
+    old = paired_dataset({"b": 1.0})
+    new = dataclasses.replace(old, runs=old.runs.filter(pl.col("configuration") != "b"))
+    found = judge(new, baseline="", other=old, max_regression_ratio=0.5)
+    assert "t under b: not measured" in found.failures
+
+
+def test_an_incomplete_campaign_does_not_pass() -> None:
+    data = dataclasses.replace(
+        paired_dataset({"b": 1.0}), sessions=[Session(state="interrupted", at="", runs_done=3)]
+    )
+    found = judge(data, baseline="none", max_regression_ratio=0.02)
+    assert not found.passed
+    assert "not complete" in found.failures[0]

@@ -267,7 +267,8 @@ def checked(campaign: Campaign, *, source: str) -> Campaign:
             source=source,
             key="configurations",
         )
-    _parsed(parse_percentage, campaign.margin, source, "margin")
+    if _parsed(parse_percentage, campaign.margin, source, "margin") < 0:
+        raise SpecError("must not be below zero", source=source, key="margin")
     if campaign.sync_interval != "never":
         _parsed(parse_duration, campaign.sync_interval, source, "sync_interval")
     for index, configuration in enumerate(campaign.configurations):

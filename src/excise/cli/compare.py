@@ -12,6 +12,7 @@ from excise.cli.options import (
     JsonOption,
     MarginOption,
     MetricOption,
+    margin_of,
     open_dataset,
     print_report,
 )
@@ -31,7 +32,7 @@ def compare(
         typer.Option("--baseline", help="Configuration to compare with.", show_default=False),
     ] = None,
     metric: MetricOption = None,
-    margin: MarginOption = "1%",
+    margin: MarginOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Compare captures made under different conditions.")
     ] = False,
@@ -55,10 +56,14 @@ def compare(
     from excise.cost.comparison import compare_configurations, compare_datasets
     from excise.cost.levels import compare_levels
     from excise.report.build import build_comparison
-    from excise.units import parse_percentage
 
-    margin_ratio = parse_percentage(margin)
     first = open_dataset(capture, with_batches=bootstrap)
+    margin_ratio = margin_of(first, margin)
+    if other is not None and baseline is not None:
+        raise UsageError(
+            "--baseline names a configuration of one capture, and two were given",
+            hint="The first capture is the baseline",
+        )
     if other is None:
         found = compare_configurations(
             first, baseline=baseline, metric=metric, margin_ratio=margin_ratio

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from excise.cli.options import JsonOption, open_dataset, print_report
+from excise.cli.options import JsonOption, margin_of, open_dataset, print_report
 
 CAPTURE = Path(__file__).resolve().parent.parent / "data" / "demo.tar.zst"
 
@@ -35,7 +35,9 @@ def demo(
             opened.write(render(build_report(dataset), format=format_of(output)))
         typer.echo(f"Wrote {output}", err=True)
     print_report(
-        build_comparison(compare_configurations(dataset), dataset),
+        build_comparison(
+            compare_configurations(dataset, margin_ratio=margin_of(dataset, None)), dataset
+        ),
         format_name=None,
         as_json=as_json,
     )

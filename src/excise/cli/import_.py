@@ -65,6 +65,8 @@ def import_(
         return
     if not files:
         raise UsageError("no file was given", hint="excise import FILE, or - for standard input")
+    if clock_hz is not None and not 0 < clock_hz < float("inf"):
+        raise UsageError(f"--clock-hz {clock_hz:g}: a frequency is above zero and finite")
     from excise.events.imports import import_readings
     from excise.formats.registry import Options, read
 

@@ -29,7 +29,12 @@ MetricOption = Annotated[
     ),
 ]
 MarginOption = Annotated[
-    str, typer.Option("--margin", help="Difference that would not matter, such as 1%.")
+    str | None,
+    typer.Option(
+        "--margin",
+        help="Difference that would not matter, such as 1%. [default: the campaign's, else 1%]",
+        show_default=False,
+    ),
 ]
 FormatOption = Annotated[
     str | None,
@@ -71,6 +76,17 @@ def open_dataset(name: str, *, with_batches: bool = False) -> Dataset:
             file.flush()
             return load_capture(Path(file.name), name="standard input", with_batches=with_batches)
     return load_capture(Path(name), with_batches=with_batches)
+
+
+def margin_of(dataset: Dataset, given: str | None) -> float:
+    """Return the margin as a ratio: the one given, else the campaign's own, else 1 %."""
+    from excise.errors import UsageError
+    from excise.units import parse_percentage
+
+    ratio = parse_percentage(given or str(dataset.manifest.campaign.get("margin", "1%")))
+    if ratio < 0:
+        raise UsageError("a margin is not below zero", source="margin")
+    return ratio
 
 
 def read_input(name: str) -> bytes:

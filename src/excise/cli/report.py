@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import CaptureArgument, MarginOption, MetricOption, open_dataset
+from excise.cli.options import (
+    CaptureArgument,
+    MarginOption,
+    MetricOption,
+    margin_of,
+    open_dataset,
+)
 
 if TYPE_CHECKING:
     from excise.evidence.checks import AppraisalResult
@@ -40,7 +46,7 @@ def report(
         typer.Option("--chart-format", help="png, svg or pdf. [default: svg]", show_default=False),
     ] = None,
     metric: MetricOption = None,
-    margin: MarginOption = "1%",
+    margin: MarginOption = None,
     private: Annotated[
         bool, typer.Option("--private", help="Also print facts that name the host.")
     ] = False,
@@ -51,16 +57,16 @@ def report(
     """
     from excise.report.build import build_report
     from excise.report.write import export_charts, format_of, open_output, render
-    from excise.units import parse_percentage
 
     chosen = format_of(output, name=format_name)
     with open_output(output) as opened:
+        dataset = open_dataset(capture)
         built = build_report(
-            open_dataset(capture),
+            dataset,
             beside=[open_dataset(name) for name in beside or []],
             appraisals=_appraisals(capture),
             metric=metric,
-            margin_ratio=parse_percentage(margin),
+            margin_ratio=margin_of(dataset, margin),
             private=private,
         )
         opened.write(render(built, format=chosen))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from excise.cli.options import JsonOption, open_dataset, print_json, print_report
+from excise.cli.options import JsonOption, margin_of, open_dataset, print_json, print_report
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -199,7 +199,9 @@ def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bo
 
     dataset = open_dataset(str(finished.path))
     if len(dataset.configurations) > 2:
-        report = build_comparison(compare_configurations(dataset), dataset)
+        report = build_comparison(
+            compare_configurations(dataset, margin_ratio=margin_of(dataset, None)), dataset
+        )
     else:
         report = build_show(dataset)
     print_report(report, format_name=None, as_json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,12 +90,33 @@ def judge(
         lines.append(f"{'FAIL' if reason else 'ok  '} {line}")
         if reason:
             failures.append(f"{line}: {reason}")
+    for line in _missing(dataset, other, rows):
+        lines.append(f"FAIL {line}")
+        failures.append(line)
     return GateResult(
         compared=len(rows),
         failures=tuple(failures),
         lines=tuple(lines),
         max_regression_ratio=max_regression_ratio,
     )
+
+
+def _missing(dataset: Dataset, other: Dataset | None, rows: Sequence[Comparison]) -> list[str]:
+    """Return what should have been judged and was not: silence about it would let it through."""
+    lines = []
+    if dataset.sessions and dataset.sessions[-1].state != "finished":
+        lines.append("the campaign is not complete: run the same command again to go on")
+    judged = {(row.task, row.configuration) for row in rows}
+    if other is not None:
+        twins = {dataset.manifest.twin, other.manifest.twin}
+        wanted = [(t, c) for t in other.tasks for c in other.configurations if c not in twins]
+    else:
+        campaign = dataset.manifest.campaign
+        tasks = [str(each["name"]) for each in campaign.get("tasks", ())]
+        arms = [str(each["name"]) for each in campaign.get("configurations", ())]
+        wanted = [(t, c) for t in tasks for c in arms if c != rows[0].baseline]
+    lines += [f"{t} under {c}: not measured" for t, c in wanted if (t, c) not in judged]
+    return lines
 
 
 def _reason(row: Comparison, limit: float, *, strict: bool) -> str | None:

@@ -147,7 +147,7 @@ def comparison_table(found: Comparisons) -> Table:
         rows=[[_comparison_cell(row, column.name) for column in columns] for row in found.rows],
         caption=f"{', '.join(arms)} against {found.baseline}, "
         f"margin {per_cent(found.margin_ratio)}",
-        notes=[*_orders(found.rows), *_more_runs(found.rows)],
+        notes=[*_orders(found.rows), *_more_runs(found.rows), *_holm(found.rows)],
     )
 
 
@@ -191,6 +191,13 @@ def _short_verdict(row: Comparison) -> str:
     if row.verdict is Verdict.INCONCLUSIVE and row.runs_needed:
         return f"inconclusive, +{row.runs_needed:,}"
     return str(row.verdict)
+
+
+def _holm(rows: Sequence[Comparison]) -> list[str]:
+    if any("does not survive Holm" in note for row in rows for note in row.notes):
+        text = "inconclusive although the interval leaves 0 out: with so many comparisons one such "
+        return [text + "interval is expected by chance (p after Holm above 0.05)."]
+    return []
 
 
 def _more_runs(rows: Iterable[Comparison]) -> list[str]:
@@ -252,7 +259,7 @@ def aa_table(found: Comparisons) -> Table | None:
         columns=[
             Column(name="task", heading="Task", align="left"),
             Column(name="ratio", heading="A/A change"),
-            Column(name="interval", heading="95 % interval"),
+            Column(name="interval", heading="interval, all at 95 %"),
             Column(name="outcome", heading="Outcome", align="left"),
             Column(name="n", heading="n"),
         ],
