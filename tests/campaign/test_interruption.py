@@ -22,11 +22,11 @@ from campaign_runs import (
 
 from excise.campaign.run import completed_runs, run_campaign
 from excise.campaign.schedule import schedule
-from excise.campaign.spec import Campaign, Configuration, Task
-from excise.capture.journal import Run, Session, encode
+from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
+from excise.capture.journal import Effect, Run, Session, encode
 from excise.capture.manifest import Manifest
 from excise.capture.store import JOURNAL, MANIFEST, Capture, read_manifest
-from excise.errors import CaptureError, HostError, Refused
+from excise.errors import CaptureError, EffectError, HostError, Refused
 
 
 def planned(campaign: Campaign) -> list[tuple[int, int, str, str, int, str]]:
@@ -168,6 +168,21 @@ def test_a_campaign_does_not_go_on_on_another_machine(tmp_path: Path) -> None:
         run_campaign(msgspec.structs.replace(campaign, blocks=3), tmp_path / "c")
     assert caught.value.differences == (f"kernel.release: 2.6.32 against {release}",)
     assert run_campaign(campaign, tmp_path / "c").done == campaign.runs, "nothing was left to do"
+
+
+def test_a_campaign_put_right_starts_anew_where_nothing_was_measured(tmp_path: Path) -> None:
+    right = small_campaign(tmp_path / "marks", blocks=1)
+    without_effect = [TookEffect(environment="EXCISE_NOT_SET")]
+    first, *others = right.configurations
+    wrong = msgspec.structs.replace(
+        right,
+        configurations=[msgspec.structs.replace(first, took_effect=without_effect), *others],
+    )
+    with pytest.raises(EffectError, match="did not take effect"):
+        run_campaign(wrong, tmp_path / "c")
+    finished = run_campaign(right, tmp_path / "c")
+    assert finished.done == finished.total == right.runs
+    assert not [r for r in records(tmp_path / "c") if isinstance(r, Effect)]
 
 
 def test_a_journal_with_a_run_missing_in_between_is_refused(tmp_path: Path) -> None:

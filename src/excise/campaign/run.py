@@ -125,13 +125,18 @@ def _opened(campaign: Campaign, path: Path) -> Iterator[tuple[Capture, int]]:
         before = from_plain(kept, source=str(path / MANIFEST))
         differing = _differing_keys(before, campaign)
         longer = differing == ["blocks"] and campaign.blocks > before.blocks
+        done = completed_runs(path)
+        if differing and not done:
+            # Nothing was measured, so nothing is lost: a campaign that was put right starts anew.
+            capture.start_over(_manifest(campaign))
+            yield capture, 0
+            return
         if differing and not longer:
             raise CaptureError(
                 f"holds another campaign: {', '.join(differing)} differ",
                 source=str(path),
                 hint="Give another path with -o; the same campaign, or one of more blocks, goes on",
             )
-        done = completed_runs(path)
         if done < campaign.runs:
             _require_same_conditions(capture.manifest, campaign, source=str(path))
         if longer:

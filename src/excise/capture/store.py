@@ -125,6 +125,11 @@ class Capture:
         if records:
             self._write(b"".join(journal.encode(record) for record in records))
 
+    def start_over(self, manifest: Manifest) -> None:
+        """Empty the journal and replace the manifest of a capture that holds no run yet."""
+        os.ftruncate(self._fd, 0)
+        self.replace_manifest(manifest)
+
     def replace_manifest(self, manifest: Manifest) -> None:
         """Write another manifest in place of the one there.
 
