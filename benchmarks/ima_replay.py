@@ -137,6 +137,7 @@ def arms(lists: Lists, small: Lists, folder: Path, keylime: str | None, count: i
     passed = f"PASSED {count}"
     found = [
         Arm("excise, binary", [*python, VERIFY, str(lists.binary), *values], passed),
+        Arm("excise, program", program(lists), f"Covered up to entry {count - 1}"),
         Arm("excise, ascii", [*python, VERIFY, str(lists.ascii), *values], passed),
         Arm("excise, replay alone", [*python, REPLAY_ONLY, str(lists.binary), *values], passed),
         Arm(
@@ -164,6 +165,13 @@ def arms(lists: Lists, small: Lists, folder: Path, keylime: str | None, count: i
             argv = [keylime, "-c", KEYLIME, str(lists.ascii), bank, value]
             found.append(Arm(f"keylime, {bank} alone", argv, passed))
     return found
+
+
+def program(lists: Lists) -> list[str]:
+    """Return the words of `excise verify ima` as a user types them."""
+    excise = str(Path(sys.executable).with_name("excise"))
+    values = ["--pcr", f"sha1:10={lists.sha1}", "--pcr", f"sha256:10={lists.sha256}"]
+    return [excise, "verify", "ima", str(lists.binary), *values]
 
 
 def run(arm: Arm) -> None:
@@ -222,6 +230,7 @@ def report(found: list[Arm], resumed: dict[str, float], count: int) -> dict[str,
     peaks = {arm.name: max(arm.peak_kib) for arm in found}
     ratios = {"excise ascii / excise binary": by_name["excise, ascii"] / ours}
     if "evmctl" in by_name:
+        ratios["evmctl / excise program"] = by_name["evmctl"] / by_name["excise, program"]
         ratios["evmctl / excise binary"] = by_name["evmctl"] / ours
         ratios["evmctl (binary) / excise ascii"] = by_name["evmctl"] / by_name["excise, ascii"]
     if "keylime, sha1 alone" in by_name:

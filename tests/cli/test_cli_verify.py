@@ -103,8 +103,7 @@ def test_wrong_usage_exits_2_or_3_and_says_what(
 ) -> None:
     entries = files(2)
     (tmp_path / "list").write_bytes(binary_list(entries))
-    content = "".join(f"{hashlib.sha256(b'content').hexdigest()}  /x\n" for _ in range(1))
-    (tmp_path / "sums").write_text(content)
+    (tmp_path / "sums").write_text(f"{hashlib.sha256(b'content').hexdigest()}  /x\n")
     words = [str(tmp_path / word) if word == "sums" else word for word in words]
     if "--pcr" not in words:
         words += ["--pcr", value(entries)]

@@ -129,11 +129,6 @@ class PairedComparison:
         """Upper end of the interval as a change in per cent, if there is an interval."""
         return None if self.interval is None else (self.interval.high - 1) * 100
 
-    @property
-    def is_equivalent(self) -> bool:
-        """Tell whether the whole interval lies within the margin."""
-        return self.verdict is Verdict.EQUIVALENT
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AACheck:

@@ -55,11 +55,6 @@ class Summary:
         """Coefficient of variation, sd over mean; None when the mean is not above zero."""
         return self.sd / self.mean if self.mean > 0 else None
 
-    @property
-    def mad_ratio(self) -> float | None:
-        """MAD over median; None when the median is not above zero."""
-        return self.mad / self.median if self.median > 0 else None
-
 
 def summarise(
     values: ArrayLike, *, confidence: float = 0.95, assume_independent: bool = False
