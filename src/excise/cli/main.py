@@ -17,44 +17,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from excise.cli import (
-    compare,
-    demo,
-    doctor,
-    gate,
-    import_,
-    lab,
-    report,
-    run,
-    selftest,
-    show,
-    verify,
-)
+from excise.cli.commands import COMMANDS
+from excise.cli.lazy import lazy_program
 from excise.errors import ExciseError, HostError, UsageError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-app = typer.Typer(
+app = lazy_program(
+    COMMANDS,
     name="excise",
-    help="Measure what Linux security and attestation mechanisms cost, cut that cost out of the "
+    summary="Measure what Linux security and attestation mechanisms cost, cut that cost out of the "
     "total, and prove that the mechanism was on.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.command("doctor")(doctor.doctor)
-app.command("run", context_settings={"ignore_unknown_options": False})(run.run)
-app.command("import")(import_.import_)
-app.command("show")(show.show)
-app.command("compare")(compare.compare)
-app.command("attribute")(show.attribute)
-app.command("report")(report.report)
-app.command("gate")(gate.gate)
-app.add_typer(selftest.app, name="selftest")
-app.add_typer(verify.app, name="verify")
-app.add_typer(lab.app, name="lab")
 
 
 def _print_version(asked: bool) -> None:

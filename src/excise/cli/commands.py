@@ -1,0 +1,43 @@
+"""The program's commands by name: where each lives, so that only the one that runs is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands under a common word, such as `excise verify`.
+
+    Attributes:
+        summary: What the group is for, in one line.
+        commands: As `COMMANDS`.
+    """
+
+    summary: str
+    commands: Mapping[str, str]
+
+
+COMMANDS: Mapping[str, str | Group] = {
+    # A place is "module:attribute", with a function or a Typer program for attribute.
+    "demo": "excise.cli.demo:demo",
+    "doctor": "excise.cli.doctor:doctor",
+    "run": "excise.cli.run:run",
+    "import": "excise.cli.import_:import_",
+    "show": "excise.cli.show:show",
+    "compare": "excise.cli.compare:compare",
+    "attribute": "excise.cli.show:attribute",
+    "report": "excise.cli.report:report",
+    "gate": "excise.cli.gate:gate",
+    "selftest": "excise.cli.selftest:app",
+    "verify": Group(
+        "Check evidence: logs, quotes, captures.",
+        {
+            "ima": "excise.cli.verify_ima:ima",
+            "quote": "excise.cli.verify_quote:quote",
+            "capture": "excise.cli.verify_capture:capture",
+        },
+    ),
+    "lab": "excise.cli.lab:app",
+}
