@@ -4,8 +4,8 @@ usage: ima_replay.py [--entries N] [--runs N] [--keylime-python PYTHON] [--json 
 
 Every arm is a whole process that answers whether a list leads to PCR 10, both banks with every
 template hash checked unless its name says otherwise; every answer is checked. The figure is the
-CPU time (user and system) of the process, the median over interleaved runs. Arms whose program is
-absent are left out and named. Needs a C compiler for the hand-written peer (ima_peer.c).
+CPU time (user and system) of the process, the median over interleaved runs; Python's byte code is
+compiled before, as an installed package has it. Arms whose program is absent are left out and named. Needs a C compiler for the hand-written peer (ima_peer.c).
 """
 
 from __future__ import annotations
@@ -174,16 +174,26 @@ def program(lists: Lists) -> list[str]:
     return [excise, "verify", "ima", str(lists.binary), *values]
 
 
-def run(arm: Arm) -> None:
-    """Run an arm once, check its answer, and note its CPU time and peak memory."""
+def run(arm: Arm, byte_code: Path, *, counts: bool = True) -> None:
+    """Run an arm once, check its answer, and note its CPU time and peak memory.
+
+    Args:
+        arm: What to run.
+        byte_code: Where Python keeps what it compiled, whatever the caller's environment says.
+        counts: Whether the figures count: not in the first run, which compiles.
+    """
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(byte_code)
     with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(arm.argv, stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(arm.argv, stdout=out, stderr=subprocess.STDOUT, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         text = out.read().decode(errors="replace")
     if process.returncode or arm.expected not in text:
         raise SystemExit(f"{arm.name}: exit {process.returncode}, answered: {text[-800:]}")
+    if not counts:
+        return
     arm.cpu_s.append(usage.ru_utime + usage.ru_stime)
     # A child's ru_maxrss is never below that of this process, so excise tells its own.
     arm.peak_kib.append(int(text.split()[-1]) if VERIFY in arm.argv else usage.ru_maxrss)
@@ -285,9 +295,9 @@ def main() -> None:
         lists = generate(folder, options.entries)
         small = generate(folder, options.entries // 10)
         found = arms(lists, small, folder, options.keylime_python, options.entries)
-        for _ in range(options.runs):
+        for number in range(options.runs + 1):
             for arm in found:
-                run(arm)
+                run(arm, folder / "pycache", counts=number > 0)
         resumed = resume(folder, options.entries, options.runs)
         result = report(found, resumed, options.entries)
     if options.json:

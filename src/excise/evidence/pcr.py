@@ -172,7 +172,7 @@ def parse_pcr_argument(text: str) -> PcrValues:
     Raises:
         UsageError: The text has another shape, or the value's size is not the bank's.
     """
-    matched = _LABELLED.fullmatch(text)
+    matched = re.fullmatch(_LABELLED, text)
     if matched is None:
         raise UsageError(f"{text!r} is not BANK:INDEX=HEX", hint="Say sha256:10=HEX")
     try:
@@ -328,15 +328,12 @@ def _bank_of_size(size_bytes: int) -> str | None:
 
 
 _BANK_NAME: Final = r"(s(?:ha|m)[0-9][0-9_\-]*)"
-_LABELLED: Final = re.compile(
-    rf"\s*{_BANK_NAME}\s*:\s*([0-9]{{1,2}})\s*[= ]\s*((?:0x)?[0-9a-f]+)\s*", re.IGNORECASE
-)
-_NUMBERED: Final = re.compile(
-    r"\s*PCR[- ]?\s*([0-9]{1,2})\s*:\s*((?:[0-9a-f]{2}\s*)+)", re.IGNORECASE
-)
-_BANK_LINE: Final = re.compile(rf"\s*{_BANK_NAME}\s*:\s*", re.IGNORECASE)
-_ROW: Final = re.compile(r"\s*([0-9]{1,2})\s*:\s*((?:0x)?[0-9a-f]+)\s*", re.IGNORECASE)
-_IGNORED: Final = re.compile(
+# Patterns, which `re` compiles and keeps when a file needs them: most calls need one.
+_LABELLED: Final = rf"(?i)\s*{_BANK_NAME}\s*:\s*([0-9]{{1,2}})\s*[= ]\s*((?:0x)?[0-9a-f]+)\s*"
+_NUMBERED: Final = r"(?i)\s*PCR[- ]?\s*([0-9]{1,2})\s*:\s*((?:[0-9a-f]{2}\s*)+)"
+_BANK_LINE: Final = rf"(?i)\s*{_BANK_NAME}\s*:\s*"
+_ROW: Final = r"(?i)\s*([0-9]{1,2})\s*:\s*((?:0x)?[0-9a-f]+)\s*"
+_IGNORED: Final = (
     # Blank lines, comments, YAML's document mark, and the other keys `tpm2_quote` prints.
     r"\s*|\s*#.*|---\s*|\s*(?:pcrs|signature)\s*:\s*"
     r"|\s*(?:quoted|sig|calcDigest)\s*:\s*[0-9a-fA-F]*\s*|\s*alg\s*:\s*[a-z0-9]+\s*"
@@ -353,17 +350,17 @@ def _read_text(data: bytes, bank: str | None) -> PcrValues:
     builder = _Builder(bank)
     current: str | None = None
     for number, line in enumerate(data.decode("ascii").splitlines(), start=1):
-        if matched := _LABELLED.fullmatch(line):
+        if matched := re.fullmatch(_LABELLED, line):
             builder.add(matched[1], int(matched[2]), matched[3], line=number)
-        elif matched := _NUMBERED.fullmatch(line):
+        elif matched := re.fullmatch(_NUMBERED, line):
             builder.add(None, int(matched[1]), matched[2], line=number)
-        elif matched := _BANK_LINE.fullmatch(line):
+        elif matched := re.fullmatch(_BANK_LINE, line):
             current = matched[1]
-        elif matched := _ROW.fullmatch(line):
+        elif matched := re.fullmatch(_ROW, line):
             if current is None and bank is None:
                 raise FormatError("a PCR row before any bank was named", line=number, field="bank")
             builder.add(current, int(matched[1]), matched[2], line=number)
-        elif _IGNORED.fullmatch(line) is None:
+        elif re.fullmatch(_IGNORED, line) is None:
             raise FormatError(f"not a PCR value: {line.strip()[:60]!r}", line=number)
     return builder.finish("text")
 
