@@ -1,11 +1,11 @@
-"""Running a campaign into a capture: start, go on after anything, and always leave it readable."""
+"""Running a campaign into a capture: start, go on after anything, and always leave it readable.
+
+What a machine is, and how a run on it comes about, is its target's: `excise.campaign.targets`.
+"""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,23 +14,16 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from excise import __version__
-from excise.campaign.child_events import collect_events, raw_name, require_formats
-from excise.campaign.effect import check_effects
-from excise.campaign.schedule import environment_padding, schedule
-from excise.campaign.spec import Campaign, Configuration, Task, from_plain
-from excise.capture.journal import Calibration, Effect, Run, RunHead, Session
-from excise.capture.manifest import Fact, Manifest
-from excise.capture.store import MANIFEST, RAW, Capture, journal_chunks, new_id, now
-from excise.clock import Clock, rusage_clock
-from excise.collect.host import boot_id, file_system_fact, host_facts, program_facts
-from excise.collect.launcher import Exec, Launch, Launcher
-from excise.collect.probe import ask_probe, probe_info, probe_path
+from excise.campaign.child_events import collect_events, require_formats
+from excise.campaign.schedule import visits
+from excise.campaign.spec import Campaign, from_plain
+from excise.campaign.targets import StageListener, Target, TargetSession, target_of
+from excise.capture.journal import Calibration, Effect, Run, Session
+from excise.capture.manifest import Manifest
+from excise.capture.store import MANIFEST, Capture, journal_chunks, new_id, now
 from excise.cost.facts import disagreements
-from excise.errors import CaptureError, EffectError, HostError, Refused
-from excise.units import parse_duration
+from excise.errors import CaptureError, EffectError, Refused
 
-PADDING: Final = "EXCISE_PADDING"
-STEP_TIMEOUT_NS: Final = 600_000_000_000
 _RUN_LINE: Final = b'\n{"kind":"run",'
 
 
@@ -73,49 +66,44 @@ def run_campaign(
     campaign: Campaign,
     path: Path,
     *,
+    jobs: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
+    on_stage: StageListener | None = None,
     on_interrupt: Callable[[], None] | None = None,
 ) -> Finished:
     """Run a campaign into a new capture, or go on with the one at `path`.
 
-    A KeyboardInterrupt lets the run in progress finish; a second one ends it.
+    A KeyboardInterrupt lets what is in progress finish, a run or a guest; a second one ends it.
 
     Args:
         campaign: What to run.
         path: Capture folder; when it exists it must hold the same campaign, and is resumed.
+        jobs: Guests of the lab at a time.
         on_progress: Called after every run.
-        on_interrupt: Called when an interrupt is about to wait for the run in progress.
+        on_stage: Called with (configuration, stage) as work on a target of stages advances.
+        on_interrupt: Called when an interrupt is about to wait for what is in progress.
 
     Raises:
         CaptureError: If `path` holds another campaign, is sealed, or cannot be written.
         Refused: If the capture was begun under other conditions, such as another kernel.
-        EffectError: If a configuration did not take effect; nothing was measured since.
-        HostError: If a program is missing or the kernel lacks a mechanism.
+        EffectError: If a configuration did not take effect; nothing was measured under it.
+        HostError: If a program is missing, the kernel lacks a mechanism, or a guest fails.
     """
-    _require_programs(campaign)
+    target = target_of(campaign, jobs=jobs, on_stage=on_stage)
+    target.require()
     require_formats(campaign)
-    with _opened(campaign, path) as (capture, done):
-        return _Session(campaign, capture, done, on_progress, on_interrupt).execute()
+    with _opened(campaign, path, target) as (capture, done):
+        return _Session(campaign, capture, target, done, on_progress, on_interrupt).execute()
 
 
-def _require_programs(campaign: Campaign) -> None:
-    """Raise HostError naming every program that is not there, before anything is written."""
-    probe_path()
-    words = [task.command[0] for task in campaign.tasks if task.command]
-    words += [each.prefix[0] for each in campaign.configurations if each.prefix]
-    missing = [word for word in dict.fromkeys(words) if shutil.which(word) is None]
-    if missing:
-        raise HostError(
-            f"not found or not executable: {', '.join(missing)}",
-            hint="Install it, or give its full path",
-        )
+_Done = Collection[int] | int
 
 
 @contextmanager
-def _opened(campaign: Campaign, path: Path) -> Iterator[tuple[Capture, int]]:
-    """Give the capture, new or resumed, and how many runs it already has."""
+def _opened(campaign: Campaign, path: Path, target: Target) -> Iterator[tuple[Capture, _Done]]:
+    """Give the capture, new or resumed, and the runs it already has."""
     if not (path / MANIFEST).exists():
-        with Capture.create(path, _manifest(campaign)) as capture:
+        with Capture.create(path, _manifest(campaign, target)) as capture:
             yield capture, 0
         return
     with Capture.open(path) as capture:
@@ -125,10 +113,10 @@ def _opened(campaign: Campaign, path: Path) -> Iterator[tuple[Capture, int]]:
         before = from_plain(kept, source=str(path / MANIFEST))
         differing = _differing_keys(before, campaign)
         longer = differing == ["blocks"] and campaign.blocks > before.blocks
-        done = completed_runs(path)
-        if differing and not done:
+        done = _recorded(campaign, path)
+        if differing and not _count(done):
             # Nothing was measured, so nothing is lost: a campaign that was put right starts anew.
-            capture.start_over(_manifest(campaign))
+            capture.start_over(_manifest(campaign, target))
             yield capture, 0
             return
         if differing and not longer:
@@ -137,11 +125,22 @@ def _opened(campaign: Campaign, path: Path) -> Iterator[tuple[Capture, int]]:
                 source=str(path),
                 hint="Give another path with -o; the same campaign, or one of more blocks, goes on",
             )
-        if done < campaign.runs:
-            _require_same_conditions(capture.manifest, campaign, source=str(path))
+        if _count(done) < campaign.runs:
+            _require_same_conditions(capture.manifest, target, source=str(path))
         if longer:
             capture.replace_manifest(_extended(capture.manifest, before, campaign))
         yield capture, done
+
+
+def _recorded(campaign: Campaign, path: Path) -> _Done:
+    """Return what the journal holds: how many of the first runs, or which runs."""
+    if campaign.target.entry == "run":
+        return completed_runs(path)
+    return frozenset(run.sequence for run in _records(path, Run))
+
+
+def _count(done: _Done) -> int:
+    return done if isinstance(done, int) else len(done)
 
 
 def _differing_keys(before: Campaign, now: Campaign) -> list[str]:
@@ -186,12 +185,7 @@ def completed_runs(path: Path) -> int:
     return count
 
 
-def _manifest(campaign: Campaign) -> Manifest:
-    clocks = [rusage_clock()]
-    clocks += [
-        Clock(name=clock.name, resolution_ns=clock.measured_resolution_ns)
-        for clock in probe_info().clocks
-    ]
+def _manifest(campaign: Campaign, target: Target) -> Manifest:
     return Manifest(
         id=new_id(),
         created=now(),
@@ -200,27 +194,19 @@ def _manifest(campaign: Campaign) -> Manifest:
         excise_version=__version__,
         baseline=campaign.baseline_name,
         twin=campaign.twin_name,
-        paired=True,
+        further_twins=campaign.twin_names[1:],
+        paired=campaign.target.entry != "once",
         seed=campaign.seed,
         campaign=msgspec.to_builtins(campaign),
-        host_facts=_facts(campaign),
-        clocks=clocks,
+        host_facts=target.host_facts(),
+        clocks=target.clocks(),
+        notes=target.notes(),
     )
 
 
-def _facts(campaign: Campaign) -> list[Fact]:
-    programs = [task.command for task in campaign.tasks if task.command]
-    programs += [each.prefix for each in campaign.configurations if each.prefix]
-    return [
-        *host_facts(),
-        file_system_fact(campaign.work_directory or tempfile.gettempdir()),
-        *program_facts(programs),
-    ]
-
-
-def _require_same_conditions(manifest: Manifest, campaign: Campaign, *, source: str) -> None:
+def _require_same_conditions(manifest: Manifest, target: Target, *, source: str) -> None:
     """Refuse to go on where the machine is no longer what it was: one capture, one condition."""
-    here = msgspec.structs.replace(manifest, host_facts=_facts(campaign))
+    here = msgspec.structs.replace(manifest, host_facts=target.host_facts())
     if lines := disagreements(manifest, here):
         raise Refused(
             "was begun under other conditions than there are now",
@@ -237,70 +223,58 @@ class _Session:
         self,
         campaign: Campaign,
         capture: Capture,
-        done: int,
+        target: Target,
+        done: _Done,
         on_progress: Callable[[Progress], None] | None,
         on_interrupt: Callable[[], None] | None,
     ) -> None:
         self.campaign = campaign
         self.capture = capture
-        self.done = done
+        self.target = target
+        self.recorded = done
+        self.done = _count(done)
         self.failed = 0
         self.on_progress = on_progress
         self.on_interrupt = on_interrupt
-        self.timeouts_ns = {task.name: parse_duration(task.timeout) for task in campaign.tasks}
-        self.operations: dict[str, int] = {}
-        self.work_directory = ""
-        # What has been set up, or is about to be, and not yet torn down.
-        self.standing: Configuration | None = None
+        self.boot_id = ""
 
     def execute(self) -> Finished:
         """Check effects, calibrate, run what is left, and say how it ended."""
         if self.done >= self.campaign.runs:
             self._mark_finished_once()
             return self._finished(interrupted=False)
-        self._mark("resumed" if self.done else "started")
-        with self._work_directory() as folder:
-            self.work_directory = folder
-            try:
-                with self._launcher() as launcher:
-                    interrupted = self._measured_to_the_end(launcher)
-            finally:
-                self._tear_down()
+        with self.target.session(self.capture) as session:
+            self.boot_id = session.boot_id
+            self._mark("resumed" if self.done else "started")
+            interrupted = self._measured_to_the_end(session)
         collect_events(self.capture, self.campaign)
         self._mark("interrupted" if interrupted else "finished")
         return self._finished(interrupted=interrupted)
 
-    def _measured_to_the_end(self, launcher: Launcher) -> bool:
+    def _measured_to_the_end(self, session: TargetSession) -> bool:
         """Do all the work; tell whether it was interrupted."""
         try:
-            self._require_effects(launcher)
-            self._calibrate()
-            for run in launcher.run(self._launches()):
+            self._require_effects(session)
+            operations = self._calibrated(session)
+            left = visits(self.campaign, done=self.recorded)
+            for run in session.run(left, operations=operations):
                 self._count(run)
-            self.standing = None
         except KeyboardInterrupt:
             if self.on_interrupt is not None:
                 self.on_interrupt()
-            self._stop(launcher)
+            self._stop(session)
             return True
         return False
 
-    def _stop(self, launcher: Launcher) -> None:
+    def _stop(self, session: TargetSession) -> None:
         try:
-            last = launcher.stop()
+            last = session.stop()
         except KeyboardInterrupt:
-            last = launcher.stop()
+            last = session.stop()
         for run in last:
             self._count(run)
         # An interrupt may have struck between a line's writing and its counting.
-        self.done = completed_runs(self.capture.path)
-
-    def _tear_down(self) -> None:
-        """Take down what an interrupt or an error left standing."""
-        configuration, self.standing = self.standing, None
-        if configuration is not None and configuration.teardown:
-            with self._launcher() as launcher:
-                launcher.require(list(self._steps(configuration, configuration.teardown)))
+        self.done = _count(_recorded(self.campaign, self.capture.path))
 
     def _mark_finished_once(self) -> None:
         """Declare a campaign finished whose last session was killed after the last run."""
@@ -332,127 +306,41 @@ class _Session:
                 at=now(),
                 runs_done=self.done,
                 excise_version=__version__,
-                boot_id=boot_id(),
+                boot_id=self.boot_id,
             )
         )
 
-    @contextmanager
-    def _work_directory(self) -> Iterator[str]:
-        parent = self.campaign.work_directory
-        try:
-            folder = tempfile.TemporaryDirectory(prefix="excise-work-", dir=parent)
-        except OSError as error:
-            raise HostError(
-                f"no work directory can be made ({error.strerror})", source=parent
-            ) from error
-        with folder as name:
-            yield name
-
-    def _launcher(self) -> Launcher:
-        return Launcher(
-            journal_fd=self.capture.journal_fd,
-            sync_interval_ns=self.campaign.sync_interval_ns,
-            environment=os.environ,
-        )
-
-    def _require_effects(self, launcher: Launcher) -> None:
-        effects: list[Effect] = []
-        for configuration in self.campaign.configurations:
-            self.standing = configuration
-            launcher.require(list(self._steps(configuration, configuration.setup)))
-            effects += check_effects(
-                configuration,
-                execute=launcher.execute,
-                prefix=self._prefix(configuration),
-                work_directory=self.work_directory,
-            )
-            launcher.require(list(self._steps(configuration, configuration.teardown)))
-            self.standing = None
+    def _require_effects(self, session: TargetSession) -> None:
+        effects = session.prove()
         self.capture.extend(list(effects))
         if failed := [effect for effect in effects if effect.outcome == "FAILED"]:
-            lines = [
-                f"{each.configuration}: {each.check}: expected {each.expected}, got {each.got}"
-                for each in failed
-            ]
-            raise EffectError(
-                "a configuration did not take effect: " + "; ".join(lines),
-                hint="Nothing was measured. `excise doctor` says what this host can do",
-            )
+            raise effect_error(failed)
 
-    def _calibrate(self) -> None:
-        """Find each workload's operations per batch once, for all configurations alike."""
+    def _calibrated(self, session: TargetSession) -> dict[str, int]:
+        """Return each workload's operations per batch, found once for all configurations alike."""
         known = _calibrations(self.capture.path)
+        found = {}
         for task in self.campaign.tasks:
             if task.workload is None:
                 continue
             operations = task.operations or known.get(task.name)
             if operations is None:
-                words = ["--workload", task.workload, "--directory", self.work_directory]
-                operations = int(ask_probe("run", *words, "--calibrate"))
+                operations = session.calibrate(task)
                 self.capture.append(Calibration(task=task.name, operations=operations))
-            self.operations[task.name] = operations
+            found[task.name] = operations
+        return found
 
-    def _launches(self) -> Iterator[Launch]:
-        for head in schedule(self.campaign, start=self.done):
-            yield self._launch(head)
 
-    def _launch(self, head: RunHead) -> Launch:
-        task = self.campaign.task(head.task)
-        configuration = self.campaign.configuration_of(head.configuration)
-        self.standing = configuration
-        environment = dict(configuration.environment)
-        if self.campaign.randomise_environment:
-            environment[PADDING] = environment_padding(head.sequence, seed=self.campaign.seed)
-        return Launch(
-            head=head,
-            argv=self._argv(task, configuration),
-            environment=environment,
-            unset=configuration.unset,
-            directory=task.directory,
-            timeout_ns=self.timeouts_ns[task.name],
-            expect=task.expect,
-            stdout=self._stdout(task, head),
-            counters=task.counters,
-            before=list(self._steps(configuration, configuration.setup)),
-            after=list(self._steps(configuration, configuration.teardown)),
-        )
-
-    def _stdout(self, task: Task, head: RunHead) -> str:
-        if task.workload is not None:
-            return "probe"
-        if task.events is None:
-            return "discard"
-        return str((self.capture.path / RAW / raw_name(head.sequence)).resolve())
-
-    def _prefix(self, configuration: Configuration) -> list[str]:
-        """Return the words that put a command under a configuration.
-
-        Where any configuration needs the probe, every one goes through it: else the cost of the
-        probe's own start would be part of the difference.
-        """
-        words = list(configuration.prefix)
-        if any(each.probe for each in self.campaign.configurations):
-            words += [probe_path(), "exec", *configuration.probe]
-            if "--landlock" in configuration.probe:
-                words += ["--directory", self.work_directory]
-            words.append("--")
-        return words
-
-    def _argv(self, task: Task, configuration: Configuration) -> list[str]:
-        if task.command is not None:
-            return [*self._prefix(configuration), *task.command]
-        words = [*configuration.prefix, probe_path(), "run", "--workload", str(task.workload)]
-        words += ["--operations", str(self.operations[task.name]), "--batches", str(task.batches)]
-        return [*words, "--directory", self.work_directory, *configuration.probe]
-
-    def _steps(self, configuration: Configuration, commands: list[list[str]]) -> Iterator[Exec]:
-        for words in commands:
-            yield Exec(
-                argv=words,
-                environment=configuration.environment,
-                unset=configuration.unset,
-                timeout_ns=STEP_TIMEOUT_NS,
-            )
+def effect_error(failed: list[Effect]) -> EffectError:
+    """Return the error of configurations that did not take effect, each answer in a clause."""
+    lines = [
+        f"{each.configuration}: {each.check}: expected {each.expected}, got {each.got}"
+        for each in failed
+    ]
+    return EffectError(
+        "a configuration did not take effect: " + "; ".join(lines),
+        hint="Nothing was measured. `excise doctor` says what this host can do",
+    )
 
 
 def _last_session_state(path: Path) -> str | None:
@@ -467,11 +355,11 @@ def _calibrations(path: Path) -> dict[str, int]:
     return {record.task: record.operations for record in _records(path, Calibration)}
 
 
-_Rare = TypeVar("_Rare", Calibration, Session)
+_Rare = TypeVar("_Rare", Calibration, Run, Session)
 
 
 def _records(path: Path, kind: type[_Rare]) -> Iterator[_Rare]:
-    """Yield the journal's records of a rare kind, without looking into the runs."""
+    """Yield the journal's records of one kind, without looking into the others."""
     start = b'{"kind":"' + kind.__name__.lower().encode() + b'"'
     for _, chunk in journal_chunks(path):
         if start in chunk:

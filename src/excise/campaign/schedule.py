@@ -9,10 +9,98 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from excise.campaign.spec import Campaign
 from excise.capture.journal import Phase, RunHead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """Runs under one configuration that follow each other without leaving it.
+
+    Attributes:
+        arm: Name of the configuration, or of an A/A arm.
+        heads: Runs in order. They are of one block, or of all blocks where an arm is entered once.
+        recorded: Sequence numbers among them that the journal holds already.
+    """
+
+    arm: str
+    heads: tuple[RunHead, ...]
+    recorded: frozenset[int] = frozenset()
+
+
+def visits(campaign: Campaign, *, done: Collection[int] | int = 0) -> Iterator[Visit]:
+    """Yield what is left of a campaign as visits, in order.
+
+    Args:
+        campaign: What to run.
+        done: Sequence numbers in the journal, or how many of the first ones.
+    """
+    recorded = range(done) if isinstance(done, int) else done
+    match campaign.target.entry:
+        case "run":
+            start = len(recorded)
+            for head in schedule(campaign, start=start):
+                yield Visit(arm=head.configuration, heads=(head,))
+        case "block":
+            for heads in _arms_by_block(campaign):
+                left = tuple(head for head in heads if head.sequence not in recorded)
+                if left:
+                    yield Visit(arm=left[0].configuration, heads=left)
+        case "once":
+            yield from _arms_once(campaign, frozenset(recorded))
+
+
+def _arms_by_block(campaign: Campaign) -> Iterator[list[RunHead]]:
+    """Yield the runs of each arm in each block: arms, and tasks within them, in random order."""
+    tasks = [task.name for task in campaign.tasks]
+    sequence = 0
+    for block in range(1 + campaign.warmup + campaign.blocks):
+        order = random.Random(f"{campaign.seed}:{block}")
+        for arm in order.sample(campaign.arms, len(campaign.arms)):
+            heads = []
+            for task in order.sample(tasks, len(tasks)):
+                heads.append(_head(campaign, sequence, block=block, task=task, arm=arm))
+                sequence += 1
+            yield heads
+
+
+def _arms_once(campaign: Campaign, recorded: frozenset[int]) -> Iterator[Visit]:
+    """Yield a visit for each arm with its runs of all blocks, tasks in the campaign's order.
+
+    A machine that repeats exactly needs no random order: what ran before would be part of the
+    figure, and so it is the same for every arm. Sequence numbers go by block, so that a campaign
+    of more blocks keeps those of the first ones.
+    """
+    per_block = len(campaign.arms) * len(campaign.tasks)
+    for place, arm in enumerate(campaign.arms):
+        heads = tuple(
+            _head(
+                campaign,
+                block * per_block + place * len(campaign.tasks) + number,
+                block=block,
+                task=task.name,
+                arm=arm,
+            )
+            for block in range(1 + campaign.warmup + campaign.blocks)
+            for number, task in enumerate(campaign.tasks)
+        )
+        known = recorded & {head.sequence for head in heads}
+        if len(known) < len(heads):
+            yield Visit(arm=arm, heads=heads, recorded=known)
+
+
+def _head(campaign: Campaign, sequence: int, *, block: int, task: str, arm: str) -> RunHead:
+    return RunHead(
+        sequence=sequence,
+        block=block,
+        task=task,
+        configuration=arm,
+        run=block,
+        phase=block_phase(block, warmup=campaign.warmup),
+    )
 
 
 def block_phase(block: int, *, warmup: int) -> Phase:

@@ -10,10 +10,12 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from excise.campaign.target_spec import LocalTarget, TargetSpec
 from excise.errors import SpecError, UsageError
 from excise.units import parse_duration, parse_percentage
 
 TWIN_SUFFIX: Final = " (A/A)"
+BATCHES: Final = 11  # of a workload on this machine, where a task does not say
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
 
 
@@ -50,6 +52,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             `--no-new-privs`.
         setup: Commands run, unmeasured, before each run of this configuration.
         teardown: Commands run, unmeasured, after each run of this configuration.
+        preset: In the lab: preset that its guests boot with; the one of its own name by default.
+        kernel: In the lab: kernel of its guests, where it is not the machine's.
+        modules: In the lab: folder of the modules of a kernel given by path.
+        cmdline: In the lab: words added to the command line of its guests.
     """
 
     name: Name
@@ -60,6 +66,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     setup: list[list[str]] = []
     teardown: list[list[str]] = []
     took_effect: list[TookEffect] = []
+    preset: str | None = None
+    kernel: str | None = None
+    modules: str | None = None
+    cmdline: str = ""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,8 +77,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         command: Words of a command.
-        workload: Name of a probe workload, such as `open_close`.
-        batches: Batches of operations in one run of a workload.
+        workload: Name of a probe workload, such as `open_close`; in the lab also those of
+            `excise lab run`: `open_close/ext4`, `files:100`, `exec:100`, `boot`.
+        batches: Batches of operations in one run of a workload; 11 where None, in the lab its own.
         operations: Operations in a batch; calibrated once for all configurations when None.
         directory: Working directory of a command.
         timeout: Longest a run may take, such as `30s`.
@@ -80,7 +91,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: Name
     command: list[str] | None = None
     workload: str | None = None
-    batches: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 11
+    batches: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
     operations: Annotated[int, msgspec.Meta(ge=1)] | None = None
     directory: str | None = None
     timeout: str = "60s"
@@ -105,6 +116,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             kernel. Whatever it is, a crash of excise loses at most the run in progress.
         work_directory: Folder in which a work folder is made and removed again; where temporary
             files go when None. Its file system is part of what is measured.
+        target: Where it runs: this machine, or guests of the lab.
     """
 
     title: str = "campaign"
@@ -118,6 +130,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     randomise_environment: bool = True
     sync_interval: str = "100ms"
     work_directory: str | None = None
+    target: TargetSpec = LocalTarget()
 
     @property
     def sync_interval_ns(self) -> int | None:
@@ -135,11 +148,17 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.baseline_name + TWIN_SUFFIX
 
     @property
+    def twin_names(self) -> list[str]:
+        """Return the names of all A/A arms; a local campaign has one."""
+        further = range(2, self.target.twins + 1)
+        return [self.twin_name, *(f"{self.baseline_name} (A/A {number})" for number in further)]
+
+    @property
     def arms(self) -> list[str]:
-        """Return the names of all arms, the A/A arm next to the baseline."""
+        """Return the names of all arms, the A/A arms next to the baseline."""
         names = [configuration.name for configuration in self.configurations]
-        names.insert(names.index(self.baseline_name) + 1, self.twin_name)
-        return names
+        place = names.index(self.baseline_name) + 1
+        return [*names[:place], *self.twin_names, *names[place:]]
 
     @property
     def runs(self) -> int:
@@ -148,7 +167,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def configuration_of(self, arm: str) -> Configuration:
         """Return the configuration an arm runs under."""
-        name = self.baseline_name if arm == self.twin_name else arm
+        name = self.baseline_name if arm in self.twin_names else arm
         return next(each for each in self.configurations if each.name == name)
 
     def task(self, name: str) -> Task:
@@ -261,9 +280,9 @@ def checked(campaign: Campaign, *, source: str) -> Campaign:
             key="baseline",
             hint=f"Configurations: {', '.join(names)}",
         )
-    if campaign.twin_name in names:
+    if twin := next((name for name in campaign.twin_names if name in names), None):
         raise SpecError(
-            f"{campaign.twin_name!r} is the name of the A/A arm",
+            f"{twin!r} is the name of the A/A arm",
             source=source,
             key="configurations",
         )

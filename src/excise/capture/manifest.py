@@ -52,6 +52,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         origin: `measured` here, `imported` from a file, or `reference` (published figures).
         baseline: Configuration that others are compared with.
         twin: Name of the A/A arm: the baseline a second time, or None where there is none.
+        further_twins: Names of A/A arms beyond the first.
         paired: Whether runs were made in randomised blocks, so that they may be paired.
         campaign: The campaign as it was given, fully spelt out; {} for imported data.
         seed: Seed of the order of runs.
@@ -65,6 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     excise_version: str = ""
     baseline: str | None = None
     twin: str | None = None
+    further_twins: list[str] = []
     paired: bool = False
     seed: int | None = None
     campaign: dict[str, Any] = {}
@@ -72,3 +74,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     clocks: list[Clock] = []
     sources: list[Source] = []
     notes: list[str] = []
+
+    @property
+    def twins(self) -> list[str]:
+        """Return the names of all A/A arms."""
+        return [*([self.twin] if self.twin else []), *self.further_twins]

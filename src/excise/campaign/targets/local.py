@@ -1,0 +1,216 @@
+"""This machine as a target: runs are started and measured by the native launcher."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from excise.campaign.child_events import raw_name
+from excise.campaign.effect import check_effects
+from excise.campaign.schedule import Visit, environment_padding
+from excise.campaign.spec import BATCHES, Campaign, Configuration, Task
+from excise.capture.journal import Effect, Run, RunHead
+from excise.capture.manifest import Fact
+from excise.capture.store import RAW, Capture
+from excise.clock import Clock, rusage_clock
+from excise.collect.host import boot_id, file_system_fact, host_facts, program_facts
+from excise.collect.launcher import Exec, Launch, Launcher
+from excise.collect.probe import ask_probe, probe_info, probe_path
+from excise.errors import HostError
+from excise.units import parse_duration
+
+PADDING: Final = "EXCISE_PADDING"
+STEP_TIMEOUT_NS: Final = 600_000_000_000
+
+
+class LocalCampaignTarget:
+    """The machine that excise runs on; see `excise.campaign.targets.Target`."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self._campaign = campaign
+
+    def require(self) -> None:
+        """Raise HostError naming every program that is not there."""
+        probe_path()
+        words = [task.command[0] for task in self._campaign.tasks if task.command]
+        words += [each.prefix[0] for each in self._campaign.configurations if each.prefix]
+        missing = [word for word in dict.fromkeys(words) if shutil.which(word) is None]
+        if missing:
+            raise HostError(
+                f"not found or not executable: {', '.join(missing)}",
+                hint="Install it, or give its full path",
+            )
+
+    def host_facts(self) -> list[Fact]:
+        """Return facts of this host, of the work folder's file system and of the programs."""
+        campaign = self._campaign
+        programs = [task.command for task in campaign.tasks if task.command]
+        programs += [each.prefix for each in campaign.configurations if each.prefix]
+        return [
+            *host_facts(),
+            file_system_fact(campaign.work_directory or tempfile.gettempdir()),
+            *program_facts(programs),
+        ]
+
+    def clocks(self) -> list[Clock]:
+        """Return the kernel's accounting clock and those the probe finds here."""
+        probed = [
+            Clock(name=clock.name, resolution_ns=clock.measured_resolution_ns)
+            for clock in probe_info().clocks
+        ]
+        return [rusage_clock(), *probed]
+
+    def notes(self) -> list[str]:
+        """Return nothing: figures of this machine are what they seem."""
+        return []
+
+    @contextmanager
+    def session(self, capture: Capture) -> Iterator[LocalSession]:
+        """Make the work folder and start the launcher; what was set up is taken down at the end."""
+        parent = self._campaign.work_directory
+        try:
+            folder = tempfile.TemporaryDirectory(prefix="excise-work-", dir=parent)
+        except OSError as error:
+            raise HostError(
+                f"no work directory can be made ({error.strerror})", source=parent
+            ) from error
+        with folder as name:
+            session = LocalSession(self._campaign, capture, work_directory=name)
+            try:
+                with session.launcher():
+                    yield session
+            finally:
+                session.tear_down()
+
+
+class LocalSession:
+    """One span of work on this machine; see `excise.campaign.targets.TargetSession`."""
+
+    def __init__(self, campaign: Campaign, capture: Capture, *, work_directory: str) -> None:
+        self.boot_id = boot_id()
+        self._campaign = campaign
+        self._capture = capture
+        self._work_directory = work_directory
+        self._timeouts_ns = {task.name: parse_duration(task.timeout) for task in campaign.tasks}
+        self._operations: Mapping[str, int] = {}
+        self._launcher: Launcher | None = None
+        # What has been set up, or is about to be, and not yet torn down.
+        self._standing: Configuration | None = None
+
+    @contextmanager
+    def launcher(self) -> Iterator[Launcher]:
+        """Start a launcher for the journal and use it until the end."""
+        with Launcher(
+            journal_fd=self._capture.journal_fd,
+            sync_interval_ns=self._campaign.sync_interval_ns,
+            environment=os.environ,
+        ) as launcher:
+            self._launcher = launcher
+            yield launcher
+
+    def prove(self) -> list[Effect]:
+        """Return the answers of every configuration, each set up for the question."""
+        launcher = self._running()
+        effects: list[Effect] = []
+        for configuration in self._campaign.configurations:
+            self._standing = configuration
+            launcher.require(list(self._steps(configuration, configuration.setup)))
+            effects += check_effects(
+                configuration,
+                execute=launcher.execute,
+                prefix=self._prefix(configuration),
+                work_directory=self._work_directory,
+            )
+            launcher.require(list(self._steps(configuration, configuration.teardown)))
+            self._standing = None
+        return effects
+
+    def calibrate(self, task: Task) -> int:
+        """Return the operations per batch that the probe finds fit here."""
+        words = ["--workload", str(task.workload), "--directory", self._work_directory]
+        return int(ask_probe("run", *words, "--calibrate"))
+
+    def run(self, visits: Iterable[Visit], *, operations: Mapping[str, int]) -> Iterator[Run]:
+        """Measure each visit's runs; the launcher writes their lines itself."""
+        self._operations = operations
+        launches = (self._launch(head) for visit in visits for head in visit.heads)
+        yield from self._running().run(launches)
+        self._standing = None
+
+    def stop(self) -> list[Run]:
+        """Let the run in progress finish; called again, end it."""
+        return self._running().stop()
+
+    def tear_down(self) -> None:
+        """Take down what an interrupt or an error left standing."""
+        configuration, self._standing = self._standing, None
+        if configuration is not None and configuration.teardown:
+            with self.launcher() as launcher:
+                launcher.require(list(self._steps(configuration, configuration.teardown)))
+
+    def _running(self) -> Launcher:
+        assert self._launcher is not None, "the session is used within its context only"
+        return self._launcher
+
+    def _launch(self, head: RunHead) -> Launch:
+        task = self._campaign.task(head.task)
+        configuration = self._campaign.configuration_of(head.configuration)
+        self._standing = configuration
+        environment = dict(configuration.environment)
+        if self._campaign.randomise_environment:
+            environment[PADDING] = environment_padding(head.sequence, seed=self._campaign.seed)
+        return Launch(
+            head=head,
+            argv=self._argv(task, configuration),
+            environment=environment,
+            unset=configuration.unset,
+            directory=task.directory,
+            timeout_ns=self._timeouts_ns[task.name],
+            expect=task.expect,
+            stdout=self._stdout(task, head),
+            counters=task.counters,
+            before=list(self._steps(configuration, configuration.setup)),
+            after=list(self._steps(configuration, configuration.teardown)),
+        )
+
+    def _stdout(self, task: Task, head: RunHead) -> str:
+        if task.workload is not None:
+            return "probe"
+        if task.events is None:
+            return "discard"
+        return str((self._capture.path / RAW / raw_name(head.sequence)).resolve())
+
+    def _prefix(self, configuration: Configuration) -> list[str]:
+        """Return the words that put a command under a configuration.
+
+        Where any configuration needs the probe, every one goes through it: else the cost of the
+        probe's own start would be part of the difference.
+        """
+        words = list(configuration.prefix)
+        if any(each.probe for each in self._campaign.configurations):
+            words += [probe_path(), "exec", *configuration.probe]
+            if "--landlock" in configuration.probe:
+                words += ["--directory", self._work_directory]
+            words.append("--")
+        return words
+
+    def _argv(self, task: Task, configuration: Configuration) -> list[str]:
+        if task.command is not None:
+            return [*self._prefix(configuration), *task.command]
+        words = [*configuration.prefix, probe_path(), "run", "--workload", str(task.workload)]
+        words += ["--operations", str(self._operations[task.name])]
+        words += ["--batches", str(task.batches or BATCHES)]
+        return [*words, "--directory", self._work_directory, *configuration.probe]
+
+    def _steps(self, configuration: Configuration, commands: list[list[str]]) -> Iterator[Exec]:
+        for words in commands:
+            yield Exec(
+                argv=words,
+                environment=configuration.environment,
+                unset=configuration.unset,
+                timeout_ns=STEP_TIMEOUT_NS,
+            )
