@@ -15,6 +15,7 @@ import msgspec
 
 from excise.capture.store import EVIDENCE, PARTIAL, SEAL, Capture, now, sha256_of, write_durably
 from excise.errors import CaptureError, Refused
+from excise.files import read_whole
 
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
@@ -74,7 +75,7 @@ def read_seal(path: Path) -> Seal | None:
         CaptureError: If `seal.json` cannot be read or understood.
     """
     try:
-        found = msgspec.json.decode((path / SEAL).read_bytes(), type=Seal)
+        found = msgspec.json.decode(read_whole(path / SEAL), type=Seal)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -24,6 +24,7 @@ import msgspec
 from excise.capture import journal
 from excise.capture.manifest import SCHEMA_VERSION, Manifest
 from excise.errors import CaptureError
+from excise.files import read_whole
 
 MANIFEST: Final = "manifest.json"
 JOURNAL: Final = "journal.jsonl"
@@ -279,7 +280,7 @@ def read_manifest(path: Path) -> Manifest:
         CaptureError: If there is none, or it is not one of a schema version we know.
     """
     try:
-        manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(read_whole(path / MANIFEST), type=Manifest)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CaptureError(
             f"is not a capture: it has no {MANIFEST}",

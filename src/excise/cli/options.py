@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from excise.errors import FormatError, UsageError
+from excise.files import read_stream, read_whole
 
 if TYPE_CHECKING:
     from excise.events.dataset import Dataset
@@ -96,9 +97,9 @@ def read_input(name: str) -> bytes:
         FormatError: If the file cannot be read.
     """
     if name == "-":
-        return sys.stdin.buffer.read()
+        return read_stream(sys.stdin.buffer, source="standard input")
     try:
-        return Path(name).read_bytes()
+        return read_whole(Path(name))
     except OSError as error:
         raise FormatError(f"cannot be read ({error.strerror})", source=name) from error
 

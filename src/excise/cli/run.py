@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from excise.cli.options import JsonOption, margin_of, open_dataset, print_json, print_report
+from excise.cli.options import (
+    JsonOption,
+    margin_of,
+    open_dataset,
+    print_json,
+    print_report,
+    read_input,
+)
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -151,7 +158,7 @@ def _campaign(
                 hint="Write the configuration into the file",
             )
         if words == ["-"]:
-            campaign = parse_campaign(sys.stdin.buffer.read(), source="standard input")
+            campaign = parse_campaign(read_input("-"), source="standard input")
         else:
             campaign = read_campaign(Path(words[0]))
         if task:

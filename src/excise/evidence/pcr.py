@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from excise.errors import FormatError, UsageError
+from excise.files import read_whole
 
 BANK_SIZES_BYTES: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -222,7 +223,7 @@ def read_pcr_path(
     try:
         if path.is_dir():
             return _read_sysfs(path)
-        data = path.read_bytes()
+        data = read_whole(path)
     except OSError as error:
         reason = error.strerror or str(error)
         raise FormatError(f"cannot be read: {reason}", source=str(path)) from error

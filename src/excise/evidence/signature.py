@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from excise.errors import FormatError
+from excise.files import read_whole
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -241,7 +242,7 @@ class Keyring:
             FormatError: The file cannot be read as a key.
         """
         try:
-            data = path.read_bytes()
+            data = read_whole(path)
         except OSError as error:
             reason = error.strerror or str(error)
             raise FormatError(f"cannot be read: {reason}", source=str(path)) from error

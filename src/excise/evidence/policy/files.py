@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from excise.errors import FormatError, UsageError
+from excise.files import read_whole
 from excise.evidence.policy.build import PolicyBuilder
 from excise.evidence.policy.model import Policy
 
@@ -58,6 +59,6 @@ def _head(path: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_whole(path)
     except OSError as error:
         raise FormatError(f"cannot be read ({error.strerror})", source=str(path)) from error
