@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from excise.cli import lab_kernel
 from excise.cli.options import FormatOption, JsonOption, print_json, print_report
 from excise.errors import UsageError
 
@@ -20,6 +21,8 @@ app = typer.Typer(
     help="Boot real kernels in QEMU under security configurations; count instructions.",
 )
 
+app.add_typer(lab_kernel.app, name="kernel")
+
 PresetsOption = Annotated[
     str,
     typer.Option("--preset", "-p", help="Presets, joined by commas; the first is the baseline."),
@@ -29,7 +32,7 @@ KernelOption = Annotated[
     typer.Option(
         "--kernel",
         "-k",
-        help="Kernel: a series such as 6.12, a package, or a bzImage. [default: 6.12]",
+        help="Kernel: a series such as 6.12, a package, own, or a bzImage. [default: 6.12]",
         show_default=False,
     ),
 ]

@@ -96,9 +96,10 @@ _LSM_OPTIONS = {
 
 
 def resolve(name: str, *, modules: Path | None = None) -> Kernel:
-    """Return a kernel by series (`6.12`), package name, or path of a bzImage.
+    """Return a kernel by series (`6.12`), package name, `own`, or path of a bzImage.
 
-    A series means the newest cloud kernel of it in the archive, then in the cache.
+    A series means the newest cloud kernel of it in the archive, then in the cache; `own` and
+    `own:NAME` are kernels that `excise lab kernel build` made.
 
     Args:
         name: Series, package or path.
@@ -107,6 +108,10 @@ def resolve(name: str, *, modules: Path | None = None) -> Kernel:
     Raises:
         HostError: If it cannot be found, fetched or read.
     """
+    if name.partition(":")[0] == "own":
+        from excise.lab.kernel_build import own_kernel
+
+        return own_kernel(name)
     if "/" in name or Path(name).is_file():
         return _from_path(Path(name), modules=modules)
     wanted = name

@@ -7,10 +7,10 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from excise.errors import HostError
 
@@ -55,6 +55,8 @@ def child(
     nice: int = 0,
     file_limit_bytes: int | None = None,
     temporary: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    death_signal: Literal["KILL", "TERM"] = "KILL",
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program, yield it, and end it on the way out.
 
@@ -68,8 +70,11 @@ def child(
         nice: Niceness to run it with.
         file_limit_bytes: Largest file it may write; it is killed by SIGXFSZ when it tries more.
         temporary: Folder for its temporary files.
+        environment: Its environment; excise's own by default.
+        death_signal: What it gets when excise is killed; TERM for a program that ends its own
+            children then.
     """
-    wrapper = [require("setpriv"), "--pdeathsig", "KILL", "--"]
+    wrapper = [require("setpriv"), "--pdeathsig", death_signal, "--"]
     if nice:
         wrapper += ["nice", "-n", str(nice)]
     if file_limit_bytes is not None:
@@ -82,7 +87,9 @@ def child(
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, "TMPDIR": str(temporary)} if temporary else None,
+            env={**(environment or os.environ), "TMPDIR": str(temporary)}
+            if temporary
+            else environment,
         )
         try:
             yield process

@@ -52,7 +52,7 @@ for option in {options}; do
     }}
 done
 cat current_tracer
-sed 's:.*\[\(.*\)\].*:\1:' trace_clock
+tr ' ' '\\n' <trace_clock | grep '^[[]'
 grep -h . set_graph_function
 """
 _TRACED_SHELL: Final = """\
