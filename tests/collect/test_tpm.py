@@ -108,7 +108,7 @@ def test_five_hundred_ecdsa_quotes_verify_whatever_zeros_their_numbers_begin_wit
     swtpm: SoftwareTpm,
 ) -> None:
     """About four in 500 have an r or an s with a leading zero byte."""
-    with collector._open(swtpm.tcti) as tpm, collector._attestation_key(tpm, "ecdsa", "null") as ak:
+    with collector.open_tpm(swtpm.tcti) as tpm, collector._attestation_key(tpm, "ecdsa", "null") as ak:
         handle, public = ak
         wanted = {"sha256": (0, 10)}
         pcrs = collector._read_consistently(tpm, wanted)
@@ -240,13 +240,13 @@ def test_command_is_repeated_while_the_tpm_asks_for_it_and_no_longer() -> None:
             raise TSS2_Exception(answers.pop())
         return "done"
 
-    assert collector._patiently(command) == "done"
+    assert collector.patiently(command) == "done"
 
     def refused() -> str:
         raise TSS2_Exception(0x922)
 
     with pytest.raises(TSS2_Exception, match=r"retry|not able to start"):
-        collector._patiently(refused, deadline_s=0.0)
+        collector.patiently(refused, deadline_s=0.0)
 
     calls = 0
 
@@ -256,7 +256,7 @@ def test_command_is_repeated_while_the_tpm_asks_for_it_and_no_longer() -> None:
         raise TSS2_Exception(0x101)
 
     with pytest.raises(TSS2_Exception, match="failure"):
-        collector._patiently(wrong)
+        collector.patiently(wrong)
     assert calls == 1
 
 

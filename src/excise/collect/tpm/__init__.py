@@ -96,10 +96,10 @@ def allocated_pcrs(tcti: str) -> Mapping[str, tuple[int, ...]]:
     Raises:
         HostError: No TPM or no tpm2-pytss.
     """
-    with _open(tcti) as tpm:
+    with open_tpm(tcti) as tpm:
         from tpm2_pytss import TPM2_CAP
 
-        _, capability = _patiently(lambda: tpm.get_capability(TPM2_CAP.PCRS, 0, 16))
+        _, capability = patiently(lambda: tpm.get_capability(TPM2_CAP.PCRS, 0, 16))
         entries = capability.data.assignedPCR
         banks: dict[str, tuple[int, ...]] = {}
         for entry in entries:
@@ -121,7 +121,7 @@ def read_pcrs(tcti: str, *, selection: Selection) -> PcrBanks:
         UsageError: The selection names no PCR or an unknown bank.
         HostError: No TPM, no tpm2-pytss, a bank the TPM does not have, or PCRs that never rest.
     """
-    with _open(tcti) as tpm:
+    with open_tpm(tcti) as tpm:
         return _freeze(_read_consistently(tpm, _checked(selection)))
 
 
@@ -155,7 +155,7 @@ def quote(
             f"{MAX_QUALIFYING_DATA_BYTES}"
         )
     wanted = _checked(selection)
-    with _open(tcti) as tpm, _attestation_key(tpm, key, hierarchy) as (handle, public):
+    with open_tpm(tcti) as tpm, _attestation_key(tpm, key, hierarchy) as (handle, public):
         before = _read_consistently(tpm, wanted)
         for attempt in range(1, QUOTE_ATTEMPTS + 1):
             attest, signature, digest = _sign(tpm, handle, wanted, qualifying_data)
@@ -204,7 +204,15 @@ def _digest(values: PcrBanks, wanted: Mapping[str, tuple[int, ...]]) -> bytes:
 
 
 @contextmanager
-def _open(tcti: str) -> Iterator[ESAPI]:
+def open_tpm(tcti: str) -> Iterator[ESAPI]:
+    """Open a TPM for a block of commands, and name what it refuses.
+
+    Args:
+        tcti: Where the TPM is, as for tpm2-tools.
+
+    Raises:
+        HostError: No TPM or no tpm2-pytss, or a command in the block that the TPM refuses.
+    """
     try:
         # The TSS writes to stderr on every error it also returns; the level is read at first use.
         with _environment("TSS2_LOG", "all+NONE"):
@@ -244,7 +252,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
         del os.environ[name]
 
 
-def _patiently(call: Callable[[], _T], *, deadline_s: float = RETRY_DEADLINE_S) -> _T:
+def patiently(call: Callable[[], _T], *, deadline_s: float = RETRY_DEADLINE_S) -> _T:
     """Return the result of a TPM command, repeated while the TPM asks for it."""
     from tpm2_pytss import TSS2_Exception
 
@@ -299,7 +307,7 @@ def _read_once(
         if not left:
             return values, counters
         chosen = _tpm_selection(left)
-        counter, selection, digests = _patiently(lambda chosen=chosen: tpm.pcr_read(chosen))  # type: ignore[misc]
+        counter, selection, digests = patiently(lambda chosen=chosen: tpm.pcr_read(chosen))  # type: ignore[misc]
         counters.add(int(counter))
         labels = _labels(selection)
         if not labels or len(labels) != len(digests):
@@ -333,7 +341,7 @@ def _attestation_key(
     }
     template = _key_template(scheme)
     try:
-        handle, public, *_ = _patiently(
+        handle, public, *_ = patiently(
             lambda: tpm.create_primary(TPM2B_SENSITIVE_CREATE(), template, roots[hierarchy])
         )
     except TSS2_Exception as error:
@@ -377,7 +385,7 @@ def _sign(
     from tpm2_pytss import TPM2B_DATA, TPMS_ATTEST
 
     selection, data = _tpm_selection(wanted), TPM2B_DATA(qualifying_data)
-    quoted, signature = _patiently(lambda: tpm.quote(handle, selection, data))
+    quoted, signature = patiently(lambda: tpm.quote(handle, selection, data))
     attest = bytes(quoted.attestationData)
     parsed, _ = TPMS_ATTEST.unmarshal(attest)
     info = parsed.attested.quote

@@ -1,0 +1,1 @@
+"""The roles of remote attestation as running programs, on what `evidence` verifies."""

@@ -1,0 +1,55 @@
+"""ECDAA signatures: what they are made of, and whether they hold.
+
+`DaaVerifier` verifies the signatures of one group, `verify_signature` a single one. The roles that
+make keys, credentials and signatures are in `excise.attest.daa`.
+"""
+
+from excise.evidence.daa.assurance import KeyAssurance, KeyProtection, policy_pcr_digest
+from excise.evidence.daa.hashing import basename_point, framed_message
+from excise.evidence.daa.revocation import RevokedKeys, RevokedPseudonyms
+from excise.evidence.daa.schnorr import (
+    Dialect,
+    ProofResult,
+    check_issuer_key,
+    check_member_key,
+)
+from excise.evidence.daa.structures import (
+    Credential,
+    CredentialSignature,
+    GroupPublicKey,
+    IssuerPublicKey,
+    MemberPublicKey,
+    Signature,
+    read_group_key,
+)
+from excise.evidence.daa.verify import (
+    DaaAppraisal,
+    DaaVerifier,
+    SignedMessage,
+    verify_signature,
+)
+
+__all__ = [
+    "Credential",
+    "CredentialSignature",
+    "DaaAppraisal",
+    "DaaVerifier",
+    "Dialect",
+    "GroupPublicKey",
+    "IssuerPublicKey",
+    "KeyAssurance",
+    "KeyProtection",
+    "MemberPublicKey",
+    "ProofResult",
+    "RevokedKeys",
+    "RevokedPseudonyms",
+    "Signature",
+    "SignedMessage",
+    "basename_point",
+    "check_issuer_key",
+    "check_member_key",
+    "framed_message",
+    "policy_pcr_digest",
+    "read_group_key",
+    "verify_signature",
+]
