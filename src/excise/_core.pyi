@@ -4,6 +4,9 @@ from typing import Any
 
 __version__: str
 
+def function_graph_read(
+    source: bytes | str, *, calls: int = ..., paths: bool = ...
+) -> dict[str, Any]: ...
 def ima_digest(bank: str, message: bytes) -> bytes: ...
 def ima_replay(
     source: bytes | str,

@@ -1,6 +1,7 @@
 //! PyO3 glue between the pure crates and Python: bytes in, columns or plain values out.
 use pyo3::prelude::*;
 
+mod ftrace;
 mod ima;
 mod ima_rows;
 mod journal;
@@ -11,6 +12,8 @@ mod policy;
 mod _core {
     use super::*;
 
+    #[pymodule_export]
+    use crate::ftrace::function_graph_read;
     #[pymodule_export]
     use crate::ima::ima_digest;
     #[pymodule_export]
