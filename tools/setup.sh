@@ -53,6 +53,8 @@ lab)
     need valgrind valgrind
     need qemu-aarch64 qemu-user
     need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf
+    need clang clang
     need qemu-system-x86_64 qemu-system-x86
     need mke2fs e2fsprogs
     need_file /bin/busybox busybox-static

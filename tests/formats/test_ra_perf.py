@@ -411,3 +411,20 @@ def test_a_cut_anywhere_loses_at_most_one_line_and_invents_no_value(data: st.Dat
     invented = Counter((e.layer, e.event, e.value) for e in reading.events) - whole
     # A cut that joins two lines can splice one value: never more.
     assert invented.total() <= 1
+
+
+def test_marks_that_found_no_room_are_a_loss_with_their_number() -> None:
+    lines = [*ra_perf_iteration(), ra_perf_line("pta|perf_overflow", 5)]
+    reading = _read(_log(lines))
+    (found,) = reading.losses
+    assert (found.count, found.line) == (5, len(ra_perf_start()) + len(lines))
+    assert "the buffer of the pta layer was full" in found.reason
+    assert all(event.event != "perf_overflow" for event in reading.events)
+
+
+def test_what_the_host_took_to_print_is_in_no_iteration() -> None:
+    lines = [*ra_perf_iteration(), ra_perf_line("host|perf_flush", 70)]
+    reading = _read(_log(lines, lines))
+    assert [run.task for run in reading.runs[-4:]] == ["attestation", "perf_flush"] * 2
+    assert all((event.layer, event.event) != ("host", "perf_flush") for event in reading.events)
+    assert reading.losses == []

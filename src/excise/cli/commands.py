@@ -39,5 +39,9 @@ COMMANDS: Mapping[str, str | Group] = {
             "capture": "excise.cli.verify_capture:capture",
         },
     ),
+    "perf": Group(
+        "Instrument a program of your own with RA_PERF lines.",
+        {"header": "excise.cli.perf:header", "cost": "excise.cli.perf:cost"},
+    ),
     "lab": "excise.cli.lab:app",
 }

@@ -9,7 +9,7 @@ Source: iisec-suzaki/optee-ra, docs/performance-measurement.md and the log point
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +25,7 @@ NAME: Final = "ra-perf"
 LOG_HEAD_BYTES: Final = 32 << 20  # boot loader and kernel may print a lot before the first line
 _MARKER: Final = b"RA_PERF|"
 _KEY_MODES: Final = ("embedded", "plain", "black", "-")
-_LAYERS: Final = ("host", "ta", "pta")
+_LAYERS: Final = ("host", "ta", "pta", "verifier")
 # Durations are whole microseconds; fifteen digits are 31 years.
 _LINE = re.compile(
     rb"RA_PERF\|(?P<layer>[a-z][a-z0-9_]{0,31})\|(?P<event>[a-z][a-z0-9_]{0,63})"
@@ -78,7 +78,7 @@ def read(data: bytes, options: Options) -> Reading:
         FormatError: If no line can be used; it names the first damaged line, if any.
     """
     losses: list[Loss] = []
-    marks = list(_marks(data, options.source, losses))
+    marks = list(_without_overflow(_marks(data, options.source, losses), options.source, losses))
     if all((mark.layer, mark.event) == ("pta", "cntfrq") for mark in marks):
         first = losses[0] if losses else None
         raise FormatError(
@@ -108,6 +108,26 @@ def read(data: bytes, options: Options) -> Reading:
     )
 
 
+def _without_overflow(
+    marks: Iterable[Mark], source: str, losses: list[Loss]
+) -> Iterator[Mark]:
+    """Yield the measurements; a count of marks that found no room in a buffer becomes a loss."""
+    for mark in marks:
+        if mark.event != "perf_overflow":
+            yield mark
+        elif mark.value_us:
+            lost = round(mark.value_us)
+            losses.append(
+                Loss(
+                    source=source,
+                    line=mark.line,
+                    count=lost,
+                    reason=f"the buffer of the {mark.layer} layer was full",
+                    text=f"{lost} marks were not kept",
+                )
+            )
+
+
 def _layer_clocks(marks: list[Mark], frequencies: list[float]) -> list[Clock]:
     """Return the clock of each layer that has lines; all print whole microseconds."""
     present = {mark.layer for mark in marks}
@@ -118,6 +138,8 @@ def _layer_clocks(marks: list[Mark], frequencies: list[float]) -> list[Clock]:
         rate = f" at {frequencies[0]:.0f} Hz" if frequencies else ", CNTFRQ not in the log"
         tick_ns = 1e9 / frequencies[0] if frequencies else 0.0
         clocks.append(Clock(name=f"CNTPCT{rate} (pta)", resolution_ns=max(1000.0, tick_ns)))
+    if "verifier" in present:
+        clocks.append(Clock(name="CLOCK_MONOTONIC (verifier)", resolution_ns=1000.0))
     return clocks
 
 

@@ -35,7 +35,11 @@ PARENTS: Final[dict[str, str]] = {
     **{f"pta|{step}": "pta|cose_sign1" for step in _SIGN_STEPS},
     "pta|blackkey_encap": "pta|convert_total",
 }
-_UNKNOWN_PARENT: Final = {"ta": "ta|cmd_total", "pta": "pta|cmd_total"}
+_UNKNOWN_PARENT: Final = {
+    "ta": "ta|cmd_total",
+    "pta": "pta|cmd_total",
+    "verifier": "host|veraison_post_evidence",
+}
 _KNOWN_HOST: Final = frozenset(
     {"veraison_new_session", "evidence_get", "print_evidence", "veraison_post_evidence", "total"}
 )
@@ -95,8 +99,8 @@ def build(marks: Sequence[Mark], options: Options, losses: list[Loss]) -> Tree:
 def _is_known(name: str) -> bool:
     layer, _, event = name.partition("|")
     if layer == "host":
-        return event in _KNOWN_HOST or event in _ONCE or event in _KEY_COMMANDS
-    return name in PARENTS or name in _KNOWN_TOP
+        return event in {*_KNOWN_HOST, *_ONCE, *_KEY_COMMANDS, "perf_flush"}
+    return layer == "verifier" or name in PARENTS or name in _KNOWN_TOP
 
 
 def _secure_closer(marks: Iterable[Mark]) -> str:
@@ -184,6 +188,8 @@ class _Grouper:
             self.close(None, f"the client was started again before {self.closer}")
             self.groups.append(_Group(mark.event, (), mark))
             self._opens = True
+        elif name == "host|perf_flush":
+            self.groups.append(_Group("perf_flush", (), mark))  # printed after the total
         elif mark.layer == "host" and mark.event in _KEY_COMMANDS:
             self._close_command(mark)
         elif name == self.closer:
