@@ -22,7 +22,7 @@ from excise.lab.machine import Machine, qemu_command
 from excise.lab.processes import child, software_tpm
 
 NICE: Final = 5
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.01
 _PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
 _STAGE = re.compile(r"EXCISE stage (\w+)")
 _FAULT = re.compile(r"EXCISE fault (.*)")
