@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pty
@@ -10,20 +11,40 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import typer
 
 from captures import run, write
 from excise.capture.archive import pack
 from excise.capture.journal import Run
 from excise.capture.seal import seal
 from excise.capture.store import JOURNAL
+from excise.cli.commands import COMMANDS, Group
 from excise.cli.main import main
 
 PROGRAM = str(Path(sys.executable).with_name("excise"))
-COMMANDS = ["demo", "doctor", "run", "import", "show", "compare", "attribute", "report", "gate"]
+
+
+def _every_command(place: object, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command of the program."""
+    if isinstance(place, Mapping):
+        for name, inner in place.items():
+            yield from _every_command(inner, (*words, name))
+    elif isinstance(place, Group):
+        yield from _every_command(place.commands, words)
+    else:
+        module, attribute = str(place).split(":")
+        found = getattr(importlib.import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            yield from ((*words, str(each.name)) for each in found.registered_commands)
+        else:
+            yield words
+
+
+EVERY_COMMAND = list(_every_command(COMMANDS))
 HYPERFINE = json.dumps(
     {
         "results": [
@@ -91,12 +112,12 @@ def capture(tmp_path: Path) -> Path:
     )
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_commands_help_shows_an_example(excise: Excise, command: str) -> None:
-    code, out, err = excise(command, "--help")
+@pytest.mark.parametrize("words", EVERY_COMMAND, ids=" ".join)
+def test_every_commands_help_shows_an_example(excise: Excise, words: tuple[str, ...]) -> None:
+    code, out, err = excise(*words, "--help")
     assert code == 0
     assert err == ""
-    assert re.search(rf"Example:\s+excise\s+{command}\b", " ".join(out.split()))
+    assert re.search(rf"Example:\s+excise\s+{' '.join(words)}\b", " ".join(out.split()))
 
 
 def test_help_lists_every_command_and_comes_without_words_too(excise: Excise) -> None:
