@@ -268,7 +268,8 @@ def patiently(call: Callable[[], _T], *, deadline_s: float = RETRY_DEADLINE_S) -
         pause_s = min(2 * pause_s, 0.5)
 
 
-def _tpm_selection(wanted: Mapping[str, Sequence[int]]) -> TPML_PCR_SELECTION:
+def tpm_selection(wanted: Mapping[str, Sequence[int]]) -> TPML_PCR_SELECTION:
+    """Return a PCR selection as the TSS takes it, banks in the order given."""
     from tpm2_pytss import TPML_PCR_SELECTION, TPMS_PCR_SELECTION
 
     entries = []
@@ -306,7 +307,7 @@ def _read_once(
         left = {bank: indices for bank, indices in left.items() if indices}
         if not left:
             return values, counters
-        chosen = _tpm_selection(left)
+        chosen = tpm_selection(left)
         counter, selection, digests = patiently(lambda chosen=chosen: tpm.pcr_read(chosen))  # type: ignore[misc]
         counters.add(int(counter))
         labels = _labels(selection)
@@ -384,7 +385,7 @@ def _sign(
     """Return TPMS_ATTEST, TPMT_SIGNATURE and the quoted PCR digest."""
     from tpm2_pytss import TPM2B_DATA, TPMS_ATTEST
 
-    selection, data = _tpm_selection(wanted), TPM2B_DATA(qualifying_data)
+    selection, data = tpm_selection(wanted), TPM2B_DATA(qualifying_data)
     quoted, signature = patiently(lambda: tpm.quote(handle, selection, data))
     attest = bytes(quoted.attestationData)
     parsed, _ = TPMS_ATTEST.unmarshal(attest)

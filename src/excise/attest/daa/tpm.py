@@ -1,0 +1,368 @@
+"""A member's key in a TPM, over any TCTI: used, and proven to be there.
+
+TPM2_Commit draws the random
+number of a proof and TPM2_Sign uses it up; a number is never used twice, since a proof that fails
+begins anew with another TPM2_Commit. With a PCR policy and `userWithAuth` clear, the TPM signs only
+while the PCRs have the values they had when the key was made.
+
+Source: TCG, TPM Library Part 3, TPM2_Commit, TPM2_Sign, TPM2_ActivateCredential; TCG EK Credential
+Profile for the endorsement key's template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from excise.attest.daa.keys import Proof
+from excise.attest.daa.tpm_setup import TpmKeyPlace, selection_text
+from excise.collect.tpm import open_tpm, patiently
+from excise.errors import FormatError, HostError, UsageError
+from excise.evidence.daa.curve import (
+    G1,
+    decode_g1,
+    decode_scalar,
+    encode_scalar,
+    sum_of_multiples,
+)
+from excise.evidence.daa.field import N, integer
+from excise.evidence.daa.hashing import basename_point, challenge_with_nonce
+from excise.evidence.daa.schnorr import Dialect, proof_digest
+from excise.evidence.tpm_structures import TpmPublic, parse_public
+
+if TYPE_CHECKING:
+    from tpm2_pytss import ESAPI, ESYS_TR
+
+EkType = Literal["ecc", "rsa"]
+
+SIGN_ATTEMPTS: Final = 16
+"""How often a proof is begun: one in 256 has a nonce with a leading zero byte, which the TPM drops
+and xaptum's format cannot hold."""
+
+_EK_TEMPLATES: Final = {"ecc": "EK-ECC256", "rsa": "EK-RSA2048"}
+_RC_VALUE: Final = 0x084
+_RC_POLICY_FAIL: Final = 0x09D
+_RC_PCR_CHANGED: Final = 0x128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndorsementKey:
+    """The TPM's endorsement key, by which an issuer can address the TPM.
+
+    Attributes:
+        public: TPM2B_PUBLIC.
+        certificate: DER, as the TPM's maker left it there; None where it did not.
+    """
+
+    public: bytes
+    certificate: bytes | None
+
+
+class TpmKey:
+    """A member's key in an open TPM; see `open_key`."""
+
+    def __init__(self, tpm: ESAPI, handle: ESYS_TR, place: TpmKeyPlace) -> None:
+        self._tpm = tpm
+        self._handle = handle
+        self._place = place
+        self._area = parse_public(place.public)
+        self._public = _point(self._area.x, self._area.y, "TPMT_PUBLIC.unique")
+
+    @property
+    def public(self) -> G1:
+        """Q = sk·P₁."""
+        return self._public
+
+    @property
+    def area(self) -> TpmPublic:
+        """The key's public area."""
+        return self._area
+
+    def prove(
+        self, *, base: G1, public: G1, message: bytes, basename: bytes | None = None
+    ) -> Proof:
+        """Return a proof that public = sk·base; see `MemberKey.prove`.
+
+        The proof's equation is checked before it is returned, by which the TPM's dialect shows.
+
+        Raises:
+            HostError: The TPM refuses, its PCRs have other values than the key's policy, or its
+                signatures follow no rule that a verifier can check.
+        """
+        from tpm2_pytss import TSS2_Exception
+
+        point = basename_point(basename) if basename is not None else None
+        for attempt in range(1, SIGN_ATTEMPTS + 1):
+            k, l_point, commitment, counter = self._commit(base, point)
+            named = None
+            if basename is not None and point is not None and k is not None and l_point is not None:
+                named = (basename, l_point, point.point, k)
+            digest = proof_digest(
+                commitment=commitment, base=base, public=public, message=message, basename=named
+            )
+            try:
+                nonce, s = self._sign(encode_scalar(digest), counter)
+            except TSS2_Exception as error:
+                # The counter is gone, as after a TPM reset: another one, never this one again.
+                if _base_code(error) == _RC_VALUE and attempt < SIGN_ATTEMPTS:
+                    continue
+                raise
+            if len(nonce) != 32 or nonce[0] == 0:
+                continue
+            dialect, c = self._dialect(base, public, commitment, digest, nonce, s)
+            stored = nonce if dialect is Dialect.HASHED_NONCE else encode_scalar(c)
+            return Proof(c=c, s=s, nonce=stored, pseudonym=k, dialect=dialect, attempts=attempt)
+        raise HostError(
+            f"the TPM gave no usable nonce in {SIGN_ATTEMPTS} signatures", source=self._place.tcti
+        )
+
+    def activate(self, blob: bytes, secret: bytes, *, ek: EkType = "ecc") -> bytes:
+        """Return what an issuer encrypted to this TPM's EK and this key's name.
+
+        Args:
+            blob: TPM2B_ID_OBJECT.
+            secret: TPM2B_ENCRYPTED_SECRET.
+            ek: Type of the EK it was encrypted to.
+
+        Raises:
+            HostError: It was meant for another TPM or another key.
+        """
+        from tpm2_pytss import (
+            ESYS_TR,
+            TPM2B_ENCRYPTED_SECRET,
+            TPM2B_ID_OBJECT,
+            TSS2_Exception,
+        )
+
+        credential, _ = TPM2B_ID_OBJECT.unmarshal(blob)
+        encrypted, _ = TPM2B_ENCRYPTED_SECRET.unmarshal(secret)
+        with _endorsement_key(self._tpm, ek) as (handle, _), self._policy_session() as session:
+            patiently(lambda: self._tpm.policy_secret(ESYS_TR.ENDORSEMENT, session))
+            try:
+                return bytes(
+                    patiently(
+                        lambda: self._tpm.activate_credential(
+                            self._handle,
+                            handle,
+                            credential,
+                            encrypted,
+                            session1=ESYS_TR.PASSWORD,
+                            session2=session,
+                        )
+                    )
+                )
+            except TSS2_Exception as error:
+                raise HostError(
+                    f"the TPM does not open the issuer's challenge: {error}",
+                    source=self._place.tcti,
+                    hint="It was made for another key or another TPM",
+                ) from None
+
+    def endorsement_key(self, *, ek: EkType = "ecc") -> EndorsementKey:
+        """Return the EK of the TPM, and its certificate where the TPM holds one."""
+        with _endorsement_key(self._tpm, ek) as (_, found):
+            return found
+
+    def _commit(self, base: G1, point: Any) -> tuple[G1 | None, G1 | None, G1, int]:
+        """Return K, L, E and the counter of TPM2_Commit."""
+        from tpm2_pytss import TPM2B_ECC_POINT, TPMS_ECC_POINT
+
+        first = TPM2B_ECC_POINT(
+            point=TPMS_ECC_POINT(
+                x=int(base[0]).to_bytes(32, "big"), y=int(base[1]).to_bytes(32, "big")
+            )
+        )
+        s2 = point.preimage if point is not None else b""
+        y2 = int(point.point[1]).to_bytes(32, "big") if point is not None else b""
+        with self._authorised() as session:
+            k, l_point, e, counter = patiently(
+                lambda: self._tpm.commit(self._handle, first, s2, y2, session1=session)
+            )
+        named = point is not None
+        return (
+            _tpm_point(k, "K") if named else None,
+            _tpm_point(l_point, "L") if named else None,
+            _tpm_point(e, "E"),
+            int(counter),
+        )
+
+    def _sign(self, digest: bytes, counter: int) -> tuple[bytes, int]:
+        """Return the nonce as the TPM gives it, and s."""
+        from tpm2_pytss import (
+            TPM2_ALG,
+            TPM2_RH,
+            TPM2_ST,
+            TPM2B_DIGEST,
+            TPMS_SCHEME_ECDAA,
+            TPMT_SIG_SCHEME,
+            TPMT_TK_HASHCHECK,
+            TPMU_SIG_SCHEME,
+        )
+
+        scheme = TPMT_SIG_SCHEME(
+            scheme=TPM2_ALG.ECDAA,
+            details=TPMU_SIG_SCHEME(
+                ecdaa=TPMS_SCHEME_ECDAA(hashAlg=TPM2_ALG.SHA256, count=counter)
+            ),
+        )
+        ticket = TPMT_TK_HASHCHECK(tag=TPM2_ST.HASHCHECK, hierarchy=TPM2_RH.NULL)
+        with self._authorised() as session:
+            signature = patiently(
+                lambda: self._tpm.sign(
+                    self._handle, TPM2B_DIGEST(digest), scheme, ticket, session1=session
+                )
+            )
+        ecdaa = signature.signature.ecdaa
+        response = bytes(ecdaa.signatureS).rjust(32, b"\0")
+        s = decode_scalar(response, field="TPMS_SIGNATURE_ECDAA.signatureS", allow_zero=True)
+        return bytes(ecdaa.signatureR), s
+
+    def _dialect(
+        self, base: G1, public: G1, commitment: G1, digest: int, nonce: bytes, s: int
+    ) -> tuple[Dialect, int]:
+        found = tpm_challenge(
+            base=base, public=public, commitment=commitment, digest=digest, nonce=nonce, s=s
+        )
+        if found is None or found[0] is Dialect.OWN_CHALLENGE:
+            rule = "a challenge of its own, bound to no message" if found else "an unknown rule"
+            raise HostError(
+                f"this TPM signs by {rule}: no verifier can check that",
+                source=self._place.tcti,
+                hint="A firmware update may help; known to be right: AMD, Infineon 7.63 and later, "
+                "Intel 303 and later, ST",
+            )
+        return found
+
+    @contextmanager
+    def _authorised(self) -> Iterator[Any]:
+        """Give the session that authorises one use of the key."""
+        from tpm2_pytss import ESYS_TR, TSS2_Exception
+
+        if not self._place.selection:
+            yield ESYS_TR.PASSWORD
+            return
+        from excise.collect.tpm import tpm_selection
+
+        try:
+            with self._policy_session() as session:
+                selection = tpm_selection(self._place.selection)
+                patiently(lambda: self._tpm.policy_pcr(session, b"", selection))
+                yield session
+        except TSS2_Exception as error:
+            if _base_code(error) not in (_RC_POLICY_FAIL, _RC_PCR_CHANGED):
+                raise
+            chosen = selection_text(self._place.selection)
+            raise HostError(
+                f"the key is bound to the PCRs {chosen}, which have other values now",
+                source=self._place.tcti,
+                hint="The machine is in another state than when the key was made; boot it as it "
+                "was, or join with a new key",
+            ) from None
+
+    @contextmanager
+    def _policy_session(self) -> Iterator[Any]:
+        from tpm2_pytss import ESYS_TR, TPM2_ALG, TPM2_SE, TPMT_SYM_DEF, TSS2_Exception
+
+        session = patiently(
+            lambda: self._tpm.start_auth_session(
+                ESYS_TR.NONE,
+                ESYS_TR.NONE,
+                TPM2_SE.POLICY,
+                TPMT_SYM_DEF(algorithm=TPM2_ALG.NULL),
+                TPM2_ALG.SHA256,
+            )
+        )
+        try:
+            yield session
+        finally:
+            # A command that used the session has ended it; one that failed has not.
+            with suppress(TSS2_Exception):
+                self._tpm.flush_context(session)
+
+
+@contextmanager
+def open_key(place: TpmKeyPlace) -> Iterator[TpmKey]:
+    """Open a TPM and a member's key in it for a block of work.
+
+    Raises:
+        HostError: No TPM, or another key or none at the handle.
+        FormatError: The public area is not one of a member's key.
+    """
+    with open_tpm(place.tcti) as tpm:
+        from tpm2_pytss import TSS2_Exception
+
+        try:
+            handle = patiently(lambda: tpm.tr_from_tpmpublic(place.handle))
+        except TSS2_Exception as error:
+            raise HostError(
+                f"no key at the persistent handle {place.handle:#010x}: {error}",
+                source=place.tcti,
+                hint="The TPM may have been cleared; then the member must join again",
+            ) from None
+        public, *_ = patiently(lambda: tpm.read_public(handle))
+        if bytes(public.marshal()) != place.public:
+            raise HostError(
+                f"another key is at the persistent handle {place.handle:#010x}",
+                source=place.tcti,
+                hint="The member must join again with it",
+            )
+        yield TpmKey(tpm, handle, place)
+
+
+@contextmanager
+def _endorsement_key(tpm: ESAPI, kind: EkType) -> Iterator[tuple[Any, EndorsementKey]]:
+    from tpm2_pytss import ESYS_TR, TPM2B_SENSITIVE_CREATE
+    from tpm2_pytss.utils import NVReadEK, create_ek_template
+
+    if kind not in _EK_TEMPLATES:
+        raise UsageError(f"unknown type of EK {kind!r}", hint=f"Known: {', '.join(_EK_TEMPLATES)}")
+    certificate, template = create_ek_template(_EK_TEMPLATES[kind], NVReadEK(tpm))
+    handle, public, *_ = patiently(
+        lambda: tpm.create_primary(TPM2B_SENSITIVE_CREATE(), template, ESYS_TR.ENDORSEMENT)
+    )
+    try:
+        yield handle, EndorsementKey(public=bytes(public.marshal()), certificate=certificate)
+    finally:
+        tpm.flush_context(handle)
+
+
+def tpm_challenge(
+    *, base: G1, public: G1, commitment: G1, digest: int, nonce: bytes, s: int
+) -> tuple[Dialect, int] | None:
+    """Return by which rule a TPM made the challenge of a signature, and the challenge.
+
+    Args:
+        base: P₁ of TPM2_Commit.
+        public: sk·P₁.
+        commitment: E of TPM2_Commit.
+        digest: What TPM2_Sign was given.
+        nonce: `signatureR`, as the TPM gave it.
+        s: `signatureS`.
+    """
+    own = integer(int.from_bytes(nonce, "big") % int(N))
+    echoed = Dialect.ECHOED_DIGEST if own == digest else Dialect.OWN_CHALLENGE
+    rules = ((Dialect.HASHED_NONCE, challenge_with_nonce(nonce, digest)), (echoed, own))
+    for dialect, c in rules:
+        if sum_of_multiples([(base, s), (public, N - c)]) == commitment:
+            return dialect, c
+    return None
+
+
+def _base_code(error: Any) -> int:
+    """Return a response code without the number of the handle, session or parameter in it."""
+    code = int(error.rc) & 0xFFF
+    return code & 0xBF if code & 0x80 else code
+
+
+def _point(x: int, y: int, field: str) -> G1:
+    return decode_g1(b"\x04" + x.to_bytes(32, "big") + y.to_bytes(32, "big"), field=field)
+
+
+def _tpm_point(point: Any, name: str) -> G1:
+    x, y = (int.from_bytes(bytes(part), "big") for part in (point.point.x, point.point.y))
+    try:
+        return _point(x, y, f"TPM2_Commit.{name}")
+    except OverflowError:
+        raise FormatError("a coordinate has too many bytes", field=f"TPM2_Commit.{name}") from None
