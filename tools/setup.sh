@@ -91,7 +91,8 @@ if [ ! -e "$wheel_mark" ] || [ pyproject.toml -nt "$wheel_mark" ]; then
     $venv/bin/python -m pip install -q 'maturin>=1.9,<2'
     case $goal in
     test | lab) $venv/bin/python -m pip install -q --group test --group docs 'tpm2-pytss>=2.3' \
-        'gmpy2>=2.2' 'starlette>=0.45' 'uvicorn>=0.34' 'httpx>=0.28' ;;
+        'gmpy2>=2.2' 'starlette>=0.45' 'uvicorn>=0.34' 'httpx>=0.28' \
+        'distributed>=2025.1' 'fsspec>=2025.1' 'aiohttp>=3.10' ;;
     docs) $venv/bin/python -m pip install -q --group docs ;;
     esac
     touch "$wheel_mark"

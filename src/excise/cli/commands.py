@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str | Group] = {
     "show": "excise.cli.show:show",
     "compare": "excise.cli.compare:compare",
     "attribute": "excise.cli.show:attribute",
+    "lint": "excise.cli.lint:lint",
     "report": "excise.cli.report:report",
     "gate": "excise.cli.gate:gate",
     "selftest": "excise.cli.selftest:app",
@@ -36,6 +37,7 @@ COMMANDS: Mapping[str, str | Group] = {
         {
             "ima": "excise.cli.verify_ima:ima",
             "quote": "excise.cli.verify_quote:quote",
+            "eventlog": "excise.cli.verify_eventlog:eventlog",
             "capture": "excise.cli.verify_capture:capture",
         },
     ),
@@ -43,5 +45,6 @@ COMMANDS: Mapping[str, str | Group] = {
         "Instrument a program of your own with RA_PERF lines.",
         {"header": "excise.cli.perf:header", "cost": "excise.cli.perf:cost"},
     ),
+    "fleet": "excise.cli.fleet:app",
     "lab": "excise.cli.lab:app",
 }

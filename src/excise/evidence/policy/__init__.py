@@ -20,6 +20,7 @@ from excise.evidence.policy.buffers import LearnKeys
 from excise.evidence.policy.build import PolicyBuilder
 from excise.evidence.policy.classes import EntryClass
 from excise.evidence.policy.model import Policy
+from excise.evidence.policy.state import PolicyState
 
 __all__ = [
     "Accept",
@@ -32,6 +33,7 @@ __all__ = [
     "PolicyAppraiser",
     "PolicyBuilder",
     "PolicyEntry",
+    "PolicyState",
     "Treatment",
     "appraise_entries",
 ]

@@ -19,6 +19,7 @@ from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
 from excise.evidence.policy.buffers import BufferJudge, LearnKeys, is_buffer
 from excise.evidence.policy.classes import EntryClass
 from excise.evidence.policy.model import Policy
+from excise.evidence.policy.state import PolicyState
 from excise.evidence.signature import (
     Keyring,
     SignatureAppraisal,
@@ -257,7 +258,11 @@ def _table_algorithm(entry: PolicyEntry) -> str:
 
 
 class PolicyAppraiser:
-    """Judges entries one after another, so that a list may arrive in pieces."""
+    """Judges entries one after another, so that a list may arrive in pieces.
+
+    With the state of an earlier appraiser it goes on where that one stopped; keys that one learnt
+    from the list are not in the state.
+    """
 
     def __init__(
         self,
@@ -265,6 +270,7 @@ class PolicyAppraiser:
         *,
         keyring: Keyring | None = None,
         options: AppraisalOptions | None = None,
+        before: PolicyState | None = None,
     ) -> None:
         self._policy = policy
         self._options = options or AppraisalOptions()
@@ -281,12 +287,18 @@ class PolicyAppraiser:
         self._accept = self._options.accept or self._default_accept()
         if self._accept in (Accept.DIGEST, Accept.BOTH) and not self._has_digests:
             raise UsageError("digests are asked for, and the policy has none")
-        self._counts: Counter[EntryClass] = Counter()
-        self._signatures: Counter[SignatureResult] = Counter()
-        self._unsigned_faults = 0
-        self._files = 0
+        before = before or PolicyState()
+        self._counts = Counter({EntryClass(name): n for name, n in before.counts.items()})
+        self._signatures = Counter(
+            {SignatureResult(name): n for name, n in before.signature_counts.items()}
+        )
+        self._unsigned_faults = before.unsigned_faults
+        self._files = before.files
         self._first: dict[tuple[str, str], list[EntryAppraisal]] = {}
         self._boot_aggregate: tuple[str, bytes] | None = None
+        if before.boot_aggregate is not None:
+            algorithm, digest = before.boot_aggregate
+            self._boot_aggregate = (algorithm, bytes.fromhex(digest))
 
     def _default_accept(self) -> Accept:
         if not self._has_digests:
@@ -416,6 +428,17 @@ class PolicyAppraiser:
             got=f"{_algorithm(entry)}:{entry.digest.hex()}",
             signature=signature,
             detail=detail,
+        )
+
+    def state(self) -> PolicyState:
+        """Return what to go on from with the next part of the list."""
+        aggregate = self._boot_aggregate
+        return PolicyState(
+            counts={name.value: n for name, n in self._counts.items() if n},
+            signature_counts={name.value: n for name, n in self._signatures.items() if n},
+            files=self._files,
+            unsigned_faults=self._unsigned_faults,
+            boot_aggregate=(aggregate[0], aggregate[1].hex()) if aggregate else None,
         )
 
     def finish(self) -> PolicyAppraisal:

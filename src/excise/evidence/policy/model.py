@@ -95,30 +95,33 @@ class Policy:
             partial.unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, path: Path) -> Policy:
-        """Return the policy of a compiled file.
+    def load(cls, source: Path | bytes) -> Policy:
+        """Return the policy of a compiled file, or of its bytes.
 
         Raises:
             FormatError: The file is no compiled policy, is damaged, or holds nothing.
         """
         from excise._core import DigestTable
 
+        path = str(source) if isinstance(source, Path) else "compiled policy"
         try:
-            table, encoded, digest = DigestTable.load(str(path))
+            table, encoded, digest = DigestTable.load(
+                source if isinstance(source, bytes) else str(source)
+            )
             description = msgspec.json.decode(encoded, type=Description)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise FormatError(f"cannot be read: {reason}", source=str(path)) from error
+            raise FormatError(f"cannot be read: {reason}", source=path) from error
         except msgspec.MsgspecError as error:
-            raise FormatError(str(error), source=str(path), field="description") from error
+            raise FormatError(str(error), source=path, field="description") from error
         except FormatError as error:
-            error.source = str(path)
+            error.source = path
             raise
         if description.schema != SCHEMA:
             raise FormatError(
-                f"schema {description.schema}, this version reads {SCHEMA}", source=str(path)
+                f"schema {description.schema}, this version reads {SCHEMA}", source=path
             )
-        return assemble(table, description, digest=digest.hex(), source=str(path))
+        return assemble(table, description, digest=digest.hex(), source=path)
 
 
 def assemble(

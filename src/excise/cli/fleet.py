@@ -1,0 +1,402 @@
+"""`excise fleet`: the evidence of many machines at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from excise.cli.fleet_progress import fleet_progress
+from excise.cli.options import JsonOption, print_json, print_report
+from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.evidence.policy import Policy
+    from excise.fleet.answers import FleetAnswers
+    from excise.fleet.engines import Engine
+    from excise.fleet.places import Folder
+    from excise.fleet.rounds import FleetRound
+    from excise.report.model import Report
+
+app = typer.Typer(no_args_is_help=True, help="Check the evidence of many machines at once.")
+
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="Reference digests: sha256sum lists, keylime policies, or a compiled policy.",
+        show_default=False,
+    ),
+]
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude", metavar="FILE", help="Patterns of paths to leave out.", show_default=False
+    ),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--not-verified-since",
+        metavar="TIME",
+        help="List hosts last verified before it: 24h, 7d, or 2026-01-31T12:00Z. "
+        "[default: hosts never verified]",
+        show_default=False,
+    ),
+]
+PackagesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--packages",
+        metavar="FILE",
+        help="Packages of unknown files: `dpkg -S` output, a folder of dpkg lists, or the word "
+        "dpkg for this machine's.",
+        show_default=False,
+    ),
+]
+CandidatesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--candidates",
+        metavar="FILE",
+        help="Write digests unknown to the policy as a checksum list.",
+        show_default=False,
+    ),
+]
+ReportOption = Annotated[
+    str | None,
+    typer.Option("--report", metavar="FILE", help="Also write a report.", show_default=False),
+]
+ResultsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--results",
+        metavar="FOLDER",
+        help="Write hosts, checks, findings and costs as Parquet; a path or URL.",
+        show_default=False,
+    ),
+]
+RowsOption = Annotated[int, typer.Option("--rows", min=1, help="Rows of a table in a report.")]
+
+
+@app.command("verify")
+def verify(
+    places: Annotated[
+        list[str],
+        typer.Argument(metavar="URL...", help="Folders with one folder a host; paths or URLs."),
+    ],
+    policy: PolicyOption = None,
+    exclude: ExcludeOption = None,
+    file_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file-key", metavar="FILE", help="Key of file signatures.", show_default=False
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference",
+            metavar="HOST",
+            help="Judge by the files of this host, once its list is verified.",
+            show_default=False,
+        ),
+    ] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            "--keys",
+            metavar="FOLDER",
+            help="Attestation keys, files named as the hosts; a path or URL.",
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            metavar="WHERE",
+            help="Keep the state of hosts there, and go on from it: a folder, FILE.sqlite or URL.",
+            show_default=False,
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            metavar="tcp://HOST:PORT",
+            help="Run on this Dask cluster.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=0,
+            help="Processes of the pool; 0 is this process alone. [default: one a processor]",
+            show_default=False,
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        str, typer.Option("--memory-limit", help="Memory a process of the pool may have.")
+    ] = "2GiB",
+    violations: Annotated[
+        str, typer.Option("--violations", help="What a violation does: fail, report or ignore.")
+    ] = "report",
+    require: Annotated[
+        str | None,
+        typer.Option(
+            "--require",
+            metavar="KIND,...",
+            help="Fail hosts without it: ima, quote, eventlog, capture.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_sha1: Annotated[
+        bool, typer.Option("--allow-sha1", help="Accept SHA-1 signatures of quotes.")
+    ] = False,
+    max_list_bytes: Annotated[
+        str, typer.Option("--max-list-bytes", help="Longest measurement list read.")
+    ] = "4GiB",
+    since: SinceOption = None,
+    packages: PackagesOption = None,
+    candidates: CandidatesOption = None,
+    results: ResultsOption = None,
+    report: ReportOption = None,
+    rows: RowsOption = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Verify measurement lists, quotes, boot logs and captures of many hosts.
+
+    Exit 0 only when every host passed. With --state the next round costs only what is new, and
+    Ctrl-C keeps what is done.
+
+    Example: excise fleet verify /srv/evidence --policy sha256sums --state fleet.sqlite
+    """
+    from excise.fleet.records import Settings
+    from excise.fleet.rounds import find_hosts, read_keys, verify_fleet
+    from excise.fleet.stores import open_store
+    from excise.units import parse_bytes
+
+    moment = _moment(since)
+    engine = _engine(scheduler, workers, parse_bytes(memory_limit), places)
+    hosts = find_hosts(places)
+    compiled = _policy(policy, exclude, file_key, reference, hosts)
+    settings = Settings(
+        policy_digest=compiled.digest if compiled is not None else None,
+        violations=_one_of(violations, ("fail", "report", "ignore"), "--violations"),
+        allow_sha1=allow_sha1,
+        require=_kinds(require),
+        max_list_bytes=parse_bytes(max_list_bytes),
+    )
+    known = read_keys(keys, hosts) if keys is not None else {}
+    store = open_store(state) if state is not None else None
+    with ExitStack() as stack:
+        outputs = _Outputs(stack, report=report, candidates=candidates, results=results)
+        if store is not None:
+            stack.callback(store.close)
+        progress = stack.enter_context(fleet_progress(len(hosts), shown=sys.stderr.isatty()))
+        done = verify_fleet(
+            hosts,
+            engine=engine,
+            settings=settings,
+            policy=compiled,
+            store=store,
+            keys=known,
+            progress=progress,
+        )
+        answers = _answers(done.states(), compiled, packages, moment)
+        found = outputs.write(answers, done, rows=rows)
+    _conclude(answers, done, found, as_json=as_json)
+
+
+@app.command("show")
+def show(
+    state: Annotated[
+        str, typer.Argument(metavar="WHERE", help="The --state of `excise fleet verify`.")
+    ],
+    policy: PolicyOption = None,
+    exclude: ExcludeOption = None,
+    since: SinceOption = None,
+    packages: PackagesOption = None,
+    candidates: CandidatesOption = None,
+    results: ResultsOption = None,
+    report: ReportOption = None,
+    rows: RowsOption = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer what fleets ask from the kept state, without verifying anything.
+
+    Which files differ on how many hosts, digests that are unknown everywhere, hosts not verified
+    since a time, violations by path, and captures by kernel, TPM and LSMs. Exit 0 only when every
+    host passed, and none is older than --not-verified-since.
+
+    Example: excise fleet show fleet.sqlite --not-verified-since 24h
+    """
+    from excise.fleet.stores import read_states
+
+    moment = _moment(since)
+    compiled = _policy(policy, exclude, None, None, {})
+    with ExitStack() as stack:
+        outputs = _Outputs(stack, report=report, candidates=candidates, results=results)
+        answers = _answers(read_states(state), compiled, packages, moment)
+        found = outputs.write(answers, None, rows=rows)
+    _conclude(answers, None, found, as_json=as_json)
+
+
+class _Outputs:
+    """What a round is written to, opened before it begins."""
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        *,
+        report: str | None,
+        candidates: str | None,
+        results: str | None,
+    ) -> None:
+        from excise.report.write import format_of, open_outputs
+
+        self._format = format_of(report) if report is not None else None
+        names = [name for name in (report, candidates) if name is not None]
+        opened = dict(zip(names, stack.enter_context(open_outputs(names)), strict=True))
+        self._report = opened.get(report or "")
+        self._candidates = opened.get(candidates or "")
+        self._results = _results_folder(results) if results is not None else None
+
+    def write(self, answers: FleetAnswers, done: FleetRound | None, *, rows: int) -> Report:
+        """Write everything that was asked for, and return the report."""
+        from excise.report.fleet import build_fleet
+        from excise.report.write import render
+
+        if self._results is not None:
+            from excise.fleet.tables import write_tables
+
+            written = write_tables(answers.tables, self._results)
+            typer.echo(f"wrote {', '.join(written)} in {self._results.url}", err=True)
+        if self._candidates is not None:
+            from excise.fleet.answers import candidates
+
+            self._candidates.write(candidates(answers))
+        found = build_fleet(answers, done=done, rows=rows)
+        if self._report is not None and self._format is not None:
+            self._report.write(render(found, format=self._format))
+            typer.echo(f"wrote {self._report.path}", err=True)
+        return found
+
+
+def _results_folder(where: str) -> Folder:
+    from excise.fleet.places import folder_at, is_local
+    from excise.report.write import open_folder
+
+    if is_local(where):
+        open_folder(where.removeprefix("file://"))
+    return folder_at(where)
+
+
+def _engine(
+    scheduler: str | None, workers: int | None, memory_bytes: int, places: list[str]
+) -> Engine:
+    from excise.fleet.engines import InlineEngine, PoolEngine, usable_cpus
+
+    if scheduler is not None:
+        if workers is not None:
+            raise UsageError("--workers is of the pool; a Dask cluster has its own")
+        from excise.errors import HostError
+
+        try:
+            from excise.fleet.dask_engine import DaskEngine
+        except ImportError as error:
+            raise HostError(
+                f"--scheduler needs a package that is not installed ({error})",
+                hint="pip install 'excise[fleet]'",
+            ) from error
+        return DaskEngine(scheduler)
+    count = usable_cpus() if workers is None else workers
+    if count == 0:
+        return InlineEngine()
+    if any(place.startswith("memory://") for place in places):
+        raise UsageError(
+            "memory:// is known to this process alone", hint="Use --workers 0 with it."
+        )
+    return PoolEngine(count, memory_limit_bytes=memory_bytes)
+
+
+def _policy(
+    policies: list[str] | None,
+    excludes: list[str] | None,
+    keys: list[str] | None,
+    reference: str | None,
+    hosts: Mapping[str, str],
+) -> Policy | None:
+    if reference is not None:
+        if policies or excludes or keys:
+            raise UsageError("--reference takes the place of --policy, --exclude and --file-key")
+        from excise.fleet.reference import policy_of_host
+
+        return policy_of_host(reference, hosts)
+    if not policies and not excludes and not keys:
+        return None
+    from excise.evidence.policy.files import read_policy_files
+
+    return read_policy_files(
+        [Path(name) for name in policies or []],
+        excludes=[Path(name) for name in excludes or []],
+        keys=[Path(name) for name in keys or []],
+    )
+
+
+def _answers(
+    states: Any, policy: Policy | None, packages: str | None, since: datetime | None
+) -> FleetAnswers:
+    from excise.fleet.answers import answer
+    from excise.fleet.packages import read_packages
+
+    known = read_packages(packages) if packages is not None else None
+    return answer(states, policy=policy, packages=known, since=since)
+
+
+def _conclude(
+    answers: FleetAnswers, done: FleetRound | None, found: Report, *, as_json: bool
+) -> None:
+    """Print the answers; exit 130 if interrupted, 1 unless every host passed."""
+    from excise.evidence.checks import Outcome
+
+    if as_json:
+        print_json(found.data)
+    else:
+        print_report(found, format_name=None, as_json=False)
+    if done is not None and done.interrupted:
+        if done.stopped_by is not None:
+            raise done.stopped_by
+        raise typer.Exit(130)
+    late = answers.since is not None and answers.stale.height
+    if late or answers.verdicts.get(Outcome.PASSED, 0) != answers.hosts:
+        raise typer.Exit(1)
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    from excise.fleet.moments import parse_moment
+
+    return parse_moment(text)
+
+
+def _one_of(value: str, known: tuple[str, ...], option: str) -> str:
+    if value not in known:
+        raise UsageError(f"{option} {value!r} is unknown", hint=", ".join(known))
+    return value
+
+
+def _kinds(text: str | None) -> tuple[str, ...]:
+    from excise.fleet.layout import KINDS
+
+    return tuple(_one_of(kind, KINDS, "--require") for kind in text.split(",")) if text else ()

@@ -1,0 +1,150 @@
+"""Batches on a Dask cluster, through its executor.
+
+Dask itself runs a batch again whose worker died, up to its `allowed-failures`. The policy goes once
+to every worker, also to those that join later, as a plugin named by the policy's digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any, Final
+
+from distributed import Client, WorkerPlugin
+from distributed.comm.core import CommClosedError
+from distributed.scheduler import KilledWorker
+
+from excise.errors import HostError
+from excise.evidence.policy import Policy
+from excise.fleet.records import HostJob, Settings
+from excise.fleet.worker import Batch, appraise_batch, keep_policy
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+CONNECT_S: Final = 15
+_LOST_HINT: Final = "The hosts done so far are kept; give the command again to go on."
+
+
+class PolicyPlugin(WorkerPlugin):
+    """Gives a worker the policy when it starts, or when it is there already.
+
+    Args:
+        digest: The policy's digest, which also names the plugin.
+        compiled: The policy's compiled form.
+    """
+
+    idempotent = True
+
+    def __init__(self, digest: str, compiled: bytes) -> None:
+        self.name = f"excise-policy-{digest}"
+        self._compiled = compiled
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002  as Dask calls it
+        """Compile nothing, load once, share with every batch."""
+        keep_policy(Policy.load(self._compiled))
+
+
+class DaskEngine:
+    """Runs batches on the workers of a Dask scheduler.
+
+    Args:
+        address: Its address, such as `tcp://10.0.0.1:8786`.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._settings = Settings()
+        self._client: Any = None
+        self._executor: Any = None
+        self.slots = 1
+        self.ahead = 2
+        self.name = f"Dask at {address}"
+
+    def start(self, *, settings: Settings, policy: Policy | None) -> None:
+        """Connect, wait for a worker, and give every worker the policy.
+
+        Raises:
+            HostError: Nobody answers, no worker is there, or one has no or another excise.
+        """
+        self._settings = settings
+        try:
+            connect: Any = Client
+            self._client = connect(self._address, timeout=CONNECT_S, set_as_default=False)
+            self._client.wait_for_workers(1, timeout=CONNECT_S)
+        except (OSError, TimeoutError, CommClosedError, ValueError) as error:
+            self.stop()
+            raise HostError(
+                f"no Dask cluster with a worker answers ({error})",
+                source=self._address,
+                hint="Start `dask scheduler` there, and `dask worker ADDRESS` on every node.",
+            ) from error
+        try:
+            self._check_versions()
+            if policy is not None:
+                self._client.register_plugin(PolicyPlugin(policy.digest, _compiled(policy)))
+        except BaseException:
+            self.stop()
+            raise
+        self.slots = max(1, sum(self._client.nthreads().values()))
+        self.ahead = 2 * self.slots + 2
+        self.name = f"Dask at {self._address}, {self.slots} threads"
+        self._executor = self._client.get_executor(pure=False)
+
+    def _check_versions(self) -> None:
+        from excise import __version__
+
+        found = self._client.run(worker_version)
+        others = {place: version for place, version in found.items() if version != __version__}
+        if others:
+            place, version = next(iter(others.items()))
+            raise HostError(
+                f"worker {place} has excise {version or 'not at all'}, here is {__version__}",
+                source=self._address,
+                hint="Install the same excise on every worker.",
+            )
+
+    def submit(self, jobs: Sequence[HostJob]) -> Future[Batch]:
+        """Start a batch."""
+        future: Future[Batch] = self._executor.submit(appraise_batch, jobs, settings=self._settings)
+        return future
+
+    def died(self, error: BaseException) -> bool:
+        """Return whether the batch took its workers along.
+
+        Raises:
+            HostError: It is the scheduler that is gone.
+        """
+        if isinstance(error, CancelledError | CommClosedError):
+            raise HostError(
+                "the Dask scheduler has gone", source=self._address, hint=_LOST_HINT
+            ) from error
+        return isinstance(error, KilledWorker)
+
+    def renew(self) -> None:
+        """Do nothing: Dask's nannies start new workers."""
+
+    def stop(self) -> None:
+        """Give up what still runs, and leave the cluster as it is."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close(timeout=5)
+
+
+def worker_version() -> str:
+    """Return the version of excise where this runs; empty without one."""
+    try:
+        from excise import __version__
+    except ImportError:
+        return ""
+    return __version__
+
+
+def _compiled(policy: Policy) -> bytes:
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory(prefix="excise-fleet-") as folder:
+        path = Path(folder, "policy")
+        policy.save(path)
+        return path.read_bytes()

@@ -1,0 +1,190 @@
+"""Where batches of hosts run: in this process, in a pool of processes, or on a Dask cluster.
+
+An engine is an executor of `concurrent.futures`, and what to do when a worker of it dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from excise.errors import HostError
+from excise.evidence.policy import Policy
+from excise.fleet.records import HostJob, Settings
+from excise.fleet.worker import Batch, appraise_batch, keep_policy, start_worker
+
+DEFAULT_MEMORY_BYTES: Final = 2 << 30
+"""Private memory a worker of a pool may have; a list of any length takes some tens of MiB."""
+
+
+class Engine(Protocol):
+    """What runs batches."""
+
+    @property
+    def name(self) -> str:
+        """What it is, in words."""
+
+    @property
+    def slots(self) -> int:
+        """Batches that run at a time."""
+
+    @property
+    def ahead(self) -> int:
+        """Batches to have submitted at a time, so that no slot waits."""
+
+    def start(self, *, settings: Settings, policy: Policy | None) -> None:
+        """Make ready; HostError if it cannot be."""
+
+    def submit(self, jobs: Sequence[HostJob]) -> Future[Batch]:
+        """Start a batch."""
+
+    def died(self, error: BaseException) -> bool:
+        """Return whether an error says that the worker died and not what it found."""
+
+    def renew(self) -> None:
+        """Be ready for batches again after a worker died."""
+
+    def stop(self) -> None:
+        """Give up what still runs."""
+
+
+class InlineEngine:
+    """Runs every batch in this process, one after another; a crash of a reader takes it along."""
+
+    name = "this process"
+    slots = 1
+    ahead = 1
+
+    def __init__(self) -> None:
+        self._settings = Settings()
+
+    def start(self, *, settings: Settings, policy: Policy | None) -> None:
+        """Keep the settings and the policy."""
+        self._settings = settings
+        if policy is not None:
+            keep_policy(policy)
+
+    def submit(self, jobs: Sequence[HostJob]) -> Future[Batch]:
+        """Run a batch and return it done."""
+        done: Future[Batch] = Future()
+        try:
+            done.set_result(appraise_batch(jobs, settings=self._settings))
+        except Exception as error:  # it is the future's, as with any executor
+            done.set_exception(error)
+        return done
+
+    def died(self, error: BaseException) -> bool:  # noqa: ARG002  as the protocol has it
+        """Return False: nobody would be there to ask."""
+        return False
+
+    def renew(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing: nothing runs."""
+
+
+class PoolEngine:
+    """Runs batches in processes of this machine.
+
+    Args:
+        workers: Number of processes.
+        memory_limit_bytes: Private memory that each may have; None for no bound.
+    """
+
+    def __init__(
+        self, workers: int, *, memory_limit_bytes: int | None = DEFAULT_MEMORY_BYTES
+    ) -> None:
+        self.slots = workers
+        self.ahead = 2 * workers
+        self.name = f"a pool of {workers} processes"
+        self._memory_limit_bytes = memory_limit_bytes
+        self._settings = Settings()
+        self._policy_path: str | None = None
+        self._scratch = contextlib.ExitStack()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def start(self, *, settings: Settings, policy: Policy | None) -> None:
+        """Write the compiled policy where every worker finds it, and start the processes."""
+        self._settings = settings
+        if policy is not None:
+            folder = self._scratch.enter_context(
+                tempfile.TemporaryDirectory(prefix="excise-fleet-")
+            )
+            path = Path(folder, policy.digest)
+            policy.save(path)
+            self._policy_path = str(path)
+        self.renew()
+
+    def submit(self, jobs: Sequence[HostJob]) -> Future[Batch]:
+        """Start a batch; one that cannot be started because the pool broke comes back broken."""
+        if self._pool is None:
+            raise HostError("the pool was not started")
+        try:
+            return self._pool.submit(
+                appraise_batch, jobs, settings=self._settings, policy_path=self._policy_path
+            )
+        except BrokenProcessPool as error:
+            broken: Future[Batch] = Future()
+            broken.set_exception(error)
+            return broken
+
+    def died(self, error: BaseException) -> bool:
+        """Return whether the pool broke."""
+        return isinstance(error, BrokenProcessPool)
+
+    def renew(self) -> None:
+        """Start new processes in place of those of a broken pool."""
+        self._kill()
+        self._pool = ProcessPoolExecutor(
+            self.slots,
+            # Not forked: this process may have threads (of Polars, of a progress bar) with locks.
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=start_worker,
+            initargs=(self._memory_limit_bytes,),
+        )
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the processes that run now."""
+        processes = getattr(self._pool, "_processes", None) or {}
+        return tuple(processes)
+
+    def _kill(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        processes = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.join()
+
+    def stop(self) -> None:
+        """End the processes, whatever they are at, and remove the policy's copy."""
+        self._kill()
+        self._scratch.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def usable_cpus() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0))

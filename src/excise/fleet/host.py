@@ -1,0 +1,352 @@
+"""One host's evidence, appraised: a pure step from its old state and its folder to its new state.
+
+Whatever a piece of evidence does to its reader ends in a row of that host. The pieces are
+appraised in this order, because the later ones need what the earlier ones prove:
+
+ 1. The quote, by the key the host is known by, else by its own key, which is then held to.
+ 2. PCR values: those the quote proves; without a quote those that the collector read.
+ 3. The measurement list, from the checkpoint on; then its new entries by the policy.
+ 4. The boot log and the log of a confidential guest.
+ 5. Captures, if they have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from excise.errors import ExciseError, FormatError
+from excise.evidence.checks import AppraisalResult, Check, Outcome
+from excise.evidence.pcr import read_pcr_bytes
+from excise.evidence.policy import Policy
+from excise.fleet import layout
+from excise.fleet.captures import appraise_captures
+from excise.fleet.lists import IMA_PCR, ListResult, appraise_list
+from excise.fleet.places import Folder, folder_at
+from excise.fleet.records import CaptureState, CheckRow, HostJob, HostState, Settings, decode_state
+
+SMALL_BYTES: Final = 1 << 20
+"""More than any quote, key or table of PCR values takes."""
+LOG_BYTES: Final = 64 << 20
+"""More than any boot log takes: the firmware has it in memory."""
+
+_CLAUSE: Final = "RFC 9334, 8.1 (Evidence)"
+Pcrs = Mapping[str, Mapping[int, bytes]]
+
+
+def appraise_host(job: HostJob, *, policy: Policy | None, settings: Settings) -> HostState:
+    """Return a host's new state: every check, whatever its evidence does to the readers.
+
+    Args:
+        job: The host, its folder, and what was kept of it.
+        policy: Reference values for its files.
+        settings: How it is judged.
+    """
+    work = _Work(job=job, settings=settings, policy=policy, folder=folder_at(job.url))
+    work.guard("fleet", work.run)
+    return work.finish()
+
+
+@dataclass(slots=True)
+class _Work:
+    """A host under way."""
+
+    job: HostJob
+    settings: Settings
+    policy: Policy | None
+    folder: Folder
+    before: HostState | None = None
+    evidence: layout.Evidence = field(default_factory=lambda: layout.sort_items(()))
+    checks: list[tuple[str, Check]] = field(default_factory=list)
+    verdicts: dict[str, Outcome] = field(default_factory=dict)
+    proven: Pcrs = field(default_factory=dict)
+    quote: bytes | None = None
+    key_sha256: str | None = None
+    list_result: ListResult | None = None
+    captured: tuple[CheckRow, ...] = ()
+    capture_states: dict[str, CaptureState] = field(default_factory=dict)
+
+    def guard(self, subject: str, step: Callable[[], None]) -> None:
+        """Make a step; what it raises becomes a failed check."""
+        try:
+            step()
+        except ExciseError as error:
+            self.note(subject, "fleet.readable", Outcome.FAILED, "evidence", str(error))
+        except (Exception, MemoryError) as error:  # one host never stops the fleet
+            text = f"{type(error).__name__}: {error}"
+            self.note(subject, "fleet.error", Outcome.FAILED, "no fault of the program", text)
+
+    def note(
+        self,
+        subject: str,
+        identifier: str,
+        outcome: Outcome,
+        expected: str,
+        got: str,
+        detail: str = "",
+    ) -> None:
+        """Add a check of the fleet's own."""
+        check = Check(
+            id=identifier,
+            outcome=outcome,
+            expected=expected,
+            got=got,
+            clause=_CLAUSE,
+            detail=detail,
+        )
+        self.checks.append((subject, check))
+        if outcome is Outcome.FAILED:
+            self.verdicts[subject] = Outcome.FAILED
+
+    def take(self, result: AppraisalResult) -> None:
+        """Add the checks and the verdict of a piece of evidence."""
+        self.checks += [(result.subject, check) for check in result.checks]
+        before = self.verdicts.get(result.subject)
+        if before is not Outcome.FAILED:
+            self.verdicts[result.subject] = result.verdict
+
+    def run(self) -> None:
+        """Appraise everything there is."""
+        self._open_state()
+        self.evidence = layout.sort_items(self.folder.items())
+        if layout.QUOTE in self.evidence.files:
+            self.guard("quote", self._quote)
+        else:
+            self.guard("fleet", self._pcrs)
+        if name := self.evidence.first(layout.IMA_LISTS):
+            self.guard("ima", partial(self._list, name))
+        if name := self.evidence.first(layout.EVENT_LOGS):
+            self.guard("eventlog", partial(self._event_log, name, self.proven))
+        if name := self.evidence.first(layout.CCELS):
+            self.guard("eventlog", partial(self._ccel, name))
+        if self.evidence.captures:
+            self.guard("capture", self._captures)
+        self._presence()
+
+    def _open_state(self) -> None:
+        if self.job.state is None:
+            return
+        try:
+            self.before = decode_state(self.job.state, source=f"state of {self.job.host}")
+        except FormatError as error:
+            self.note(
+                "fleet",
+                "fleet.state",
+                Outcome.NOT_COVERED,
+                "the state of the last round",
+                str(error),
+                "Everything is verified from its beginning.",
+            )
+
+    def _read(self, name: str) -> bytes:
+        return self.folder.read(name, limit_bytes=SMALL_BYTES)
+
+    def _pcrs(self) -> None:
+        if name := self.evidence.first(layout.PCRS):
+            self.proven = read_pcr_bytes(self._read(name), source=name)
+
+    def _quote(self) -> None:
+        from excise.evidence.quote import verify_quote
+        from excise.evidence.tpm_structures import parse_attest
+
+        missing = [n for n in (layout.SIGNATURE, layout.NONCE) if n not in self.evidence.files]
+        pcrs_name = self.evidence.first(("quote.pcrs", *layout.PCRS))
+        if pcrs_name is None:
+            missing.append("quote.pcrs")
+        if self.job.key is None and layout.PUBLIC not in self.evidence.files:
+            missing.append(layout.PUBLIC)
+        if missing or pcrs_name is None:
+            raise FormatError(f"a quote without {', '.join(missing)}", source=layout.QUOTE)
+        attest = self._read(layout.QUOTE)
+        key = self.job.key if self.job.key is not None else self._read(layout.PUBLIC)
+        pcrs = read_pcr_bytes(
+            self._read(pcrs_name), source=pcrs_name, selection=parse_attest(attest).pcr_select
+        )
+        same_key = self._known_key(key)
+        earlier = self.before.quote if self.before and same_key else None
+        found = verify_quote(
+            attest,
+            self._read(layout.SIGNATURE),
+            key,
+            qualifying_data=_nonce(self._read(layout.NONCE)),
+            pcrs=pcrs,
+            allow_sha1=self.settings.allow_sha1,
+            previous=earlier,
+        )
+        self.take(found)
+        self._freshness(attest)
+        if found.verdict is Outcome.PASSED and self.verdicts["quote"] is Outcome.PASSED:
+            self.proven, self.quote = found.pcrs, attest
+
+    def _known_key(self, key: bytes) -> bool:
+        """Hold the host to the key it is known by, or to the one first seen."""
+        digest = hashlib.sha256(key).hexdigest()
+        first = self.before.key_sha256 if self.before else None
+        self.key_sha256 = first or digest
+        outcome, got = Outcome.NOT_COVERED, "the host's own key, which anybody could have made"
+        if self.job.key is not None:
+            outcome, got, self.key_sha256 = Outcome.PASSED, "the key that was given", digest
+        elif first is not None and first != digest:
+            outcome, got = Outcome.FAILED, "another key than in the rounds before"
+        self.note(
+            "quote",
+            "fleet.attestation_key",
+            outcome,
+            "a key known to belong to the host's TPM",
+            got,
+            "" if outcome is Outcome.PASSED else "Give the keys with --keys once they are known.",
+        )
+        return first is None or first == digest
+
+    def _freshness(self, attest: bytes) -> None:
+        old = self.before is not None and self.before.quote == attest
+        self.note(
+            "quote",
+            "fleet.quote_is_new",
+            Outcome.NOT_COVERED if old else Outcome.PASSED,
+            "a quote that was not seen before",
+            "the quote of the round before" if old else "a new quote",
+            "It proves no newer state: the time of the last verification stays." if old else "",
+        )
+
+    def _list(self, name: str) -> None:
+        found = appraise_list(
+            self.folder,
+            self.evidence.files[name],
+            pcrs=self.proven,
+            before=self.before,
+            policy=self.policy,
+            settings=self.settings,
+        )
+        self.list_result = found
+        self.take(found.ima)
+        if found.policy is not None:
+            self.take(found.policy)
+
+    def _event_log(self, name: str, pcrs: Pcrs) -> None:
+        from excise.evidence.eventlog_verify import verify_event_log
+
+        data = self.folder.read(name, limit_bytes=LOG_BYTES)
+        boot = {
+            bank: {index: value for index, value in values.items() if index != IMA_PCR}
+            for bank, values in pcrs.items()
+        }
+        given = {bank: values for bank, values in boot.items() if values}
+        self.take(verify_event_log(data, pcrs=given, source=name))
+
+    def _ccel(self, name: str) -> None:
+        from excise.evidence.eventlog_verify import verify_event_log
+
+        data = self.folder.read(name, limit_bytes=LOG_BYTES)
+        values: Pcrs = {}
+        if layout.RTMRS in self.evidence.files:
+            rtmrs = read_pcr_bytes(self._read(layout.RTMRS), source=layout.RTMRS)
+            values = {b: {i + 1: v for i, v in held.items()} for b, held in rtmrs.items()}
+        self.take(verify_event_log(data, pcrs=values, source=name))
+
+    def _captures(self) -> None:
+        known = self.before.captures if self.before else {}
+        states, verdict = appraise_captures(
+            self.folder, self.evidence.captures, known=known, key=self.job.key
+        )
+        self.capture_states.update(states)
+        self.captured = tuple(row for state in states.values() for row in state.checks)
+        self.verdicts["capture"] = verdict
+
+    def _presence(self) -> None:
+        """Say what there is, what there must be, and what was not looked at."""
+        there = {
+            "ima": self.evidence.first(layout.IMA_LISTS),
+            "quote": self.evidence.first((layout.QUOTE,)),
+            "eventlog": self.evidence.first((*layout.EVENT_LOGS, *layout.CCELS)),
+            "capture": next(iter(self.evidence.captures), None),
+        }
+        present = [kind for kind, name in there.items() if name]
+        missing = [kind for kind in self.settings.require if not there[kind]]
+        outcome = Outcome.PASSED if present else Outcome.NOT_COVERED
+        self.note(
+            "fleet",
+            "fleet.evidence",
+            Outcome.FAILED if missing else outcome,
+            ", ".join(self.settings.require) or "any evidence",
+            ", ".join(present) or "none",
+            f"Missing: {', '.join(missing)}." if missing else "",
+        )
+        if self.evidence.unused:
+            self.note(
+                "fleet",
+                "fleet.files",
+                Outcome.NOT_COVERED,
+                "evidence",
+                f"not looked at: {', '.join(self.evidence.unused[:20])}",
+            )
+
+    def _verdict(self) -> Outcome:
+        """Return the worst of the verdicts; evidence that proves nothing is not taken for proof."""
+        outcomes = set(self.verdicts.values())
+        if Outcome.FAILED in outcomes:
+            return Outcome.FAILED
+        # A capture that was never attested is a measurement, not evidence: it opens nothing.
+        judged = {v for k, v in self.verdicts.items() if k != "capture" or v is Outcome.PASSED}
+        open_key = any(
+            check.id == "fleet.attestation_key" and check.outcome is not Outcome.PASSED
+            for _, check in self.checks
+        )
+        return (
+            Outcome.PASSED if judged == {Outcome.PASSED} and not open_key else Outcome.NOT_COVERED
+        )
+
+    def finish(self) -> HostState:
+        """Return the new state; what could not be looked at keeps what was known of it."""
+        now = time.time_ns()
+        before, verdict, found = self.before, self._verdict(), self.list_result
+        passed = {(r.subject, r.check): r.passed_ns for r in before.checks} if before else {}
+        old_quote = self.quote is not None and before is not None and before.quote == self.quote
+        renewed = verdict is Outcome.PASSED and not old_quote
+        return HostState(
+            host=self.job.host,
+            verdict=verdict.value,
+            attempted_ns=now,
+            verified_ns=now if renewed else before.verified_ns if before else None,
+            evidence_ns=self.evidence.modified_ns,
+            entries=found.ima.coverage.covered_entries if found else 0,
+            new_entries=found.ima.replay.entries if found else 0,
+            settings=self.settings.name(),
+            checks=(
+                *(_row(subject, check, now, passed) for subject, check in self.checks),
+                *self.captured,
+            ),
+            findings=found.findings if found else before.findings if before else (),
+            findings_left_out=found.left_out if found else 0,
+            checkpoint=found.checkpoint if found else before.checkpoint if before else None,
+            policy=found.policy_state if found else before.policy if before else None,
+            quote=self.quote or (before.quote if before else None),
+            key_sha256=self.key_sha256 or (before.key_sha256 if before else None),
+            captures=self.capture_states,
+        )
+
+
+def _row(
+    subject: str, check: Check, now: int, passed: Mapping[tuple[str, str], int | None]
+) -> CheckRow:
+    return CheckRow(
+        subject,
+        check.id,
+        check.outcome.value,
+        check.expected,
+        check.got,
+        check.detail,
+        now if check.outcome is Outcome.PASSED else passed.get((subject, check.id)),
+    )
+
+
+def _nonce(data: bytes) -> bytes:
+    """Return the nonce of a file: its hexadecimal text, else its bytes."""
+    try:
+        return bytes.fromhex(data.decode("ascii").strip())
+    except (UnicodeDecodeError, ValueError):
+        return data

@@ -1,0 +1,86 @@
+"""Which file of a host's folder is which piece of evidence.
+
+One folder a host; the folder's name is the host's. The names are those under which Linux and the
+tools show each piece, so that a collector has only to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from excise.capture.archive import SUFFIX
+from excise.fleet.places import Item
+
+IMA_LISTS: Final = (
+    "binary_runtime_measurements",
+    "binary_runtime_measurements_sha256",
+    "binary_runtime_measurements_sha1",
+    "binary_runtime_measurements_sha384",
+    "binary_runtime_measurements_sha512",
+    "ima_binary_runtime_measurements",
+    "ascii_runtime_measurements",
+    "ascii_runtime_measurements_sha256",
+    "ascii_runtime_measurements_sha1",
+    "ascii_runtime_measurements_sha384",
+    "ascii_runtime_measurements_sha512",
+)
+"""The first of these that is there is verified: binary before ascii, which is ambiguous."""
+PCRS: Final = ("pcrs.txt", "pcrs.yaml", "pcrs", "quote.pcrs", "pcrs.bin")
+EVENT_LOGS: Final = ("binary_bios_measurements",)
+CCELS: Final = ("CCEL", "ccel")
+RTMRS: Final = "rtmrs.txt"
+QUOTE: Final = "quote.attest"
+SIGNATURE: Final = "quote.signature"
+PUBLIC: Final = "quote.public"
+NONCE: Final = "quote.nonce"
+CAPTURE_SUFFIX: Final = ".excise"
+_SINGLE: Final = frozenset({QUOTE, SIGNATURE, PUBLIC, NONCE, RTMRS})
+_ALL: Final = frozenset({*IMA_LISTS, *PCRS, *EVENT_LOGS, *CCELS, *_SINGLE})
+
+KINDS: Final = ("ima", "quote", "eventlog", "capture")
+"""Kinds of evidence that can be required of every host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What there is of a host.
+
+    Attributes:
+        files: Items by name.
+        captures: Names of captures: folders and archives.
+        unused: Names of files that are no evidence, or a second form of what is verified.
+    """
+
+    files: Mapping[str, Item]
+    captures: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def first(self, names: Iterable[str]) -> str | None:
+        """Return the first of some names that is there."""
+        return next((name for name in names if name in self.files), None)
+
+    @property
+    def modified_ns(self) -> int | None:
+        """Return when the newest piece was written, where the store tells."""
+        return max(
+            (each.modified_ns for each in self.files.values() if each.modified_ns is not None),
+            default=None,
+        )
+
+
+def sort_items(items: Iterable[Item]) -> Evidence:
+    """Return the pieces of evidence among what is in a host's folder."""
+    files: dict[str, Item] = {}
+    captures, unused = [], []
+    for item in items:
+        if item.name.endswith((CAPTURE_SUFFIX, SUFFIX)):
+            captures.append(item.name)
+        elif item.name in _ALL and not item.is_folder:
+            files[item.name] = item
+        else:
+            unused.append(item.name)
+    used = {next((name for name in names if name in files), None) for names in (IMA_LISTS, PCRS)}
+    unused += [name for name in files if name in (*IMA_LISTS, *PCRS) and name not in used]
+    return Evidence(files=files, captures=tuple(captures), unused=tuple(sorted(unused)))

@@ -1,0 +1,214 @@
+"""A host's measurement list: verified from its checkpoint, its new entries judged by the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from excise.errors import FormatError
+from excise.evidence.checks import Outcome
+from excise.evidence.ima import Checkpoint, ImaAppraisal, verify_list
+from excise.evidence.policy import (
+    AppraisalOptions,
+    EntryClass,
+    Policy,
+    PolicyAppraisal,
+    PolicyAppraiser,
+    PolicyState,
+    Treatment,
+)
+from excise.fleet.places import Folder, Item
+from excise.fleet.records import MAX_FINDINGS, Finding, HostState, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from excise.evidence.ima.rows import ImaRow
+
+IMA_PCR: Final = 10
+_TAIL_BYTES: Final = 64 << 20
+"""A longer new part of a list is read as a stream, from the list's start."""
+_QUIET: Final = frozenset(
+    {
+        EntryClass.ALLOWED,
+        EntryClass.SIGNED,
+        EntryClass.EXCLUDED,
+        EntryClass.BOOT_AGGREGATE,
+        EntryClass.BUFFER_ALLOWED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListResult:
+    """What a round found in a list.
+
+    Attributes:
+        ima: Whether the list leads to the PCR values.
+        policy: What the policy says of all covered entries; None without a policy.
+        findings: Findings in the whole list, those of earlier rounds included.
+        left_out: Findings beyond what is kept.
+        checkpoint: Where to go on; None if the next round has to start from the beginning.
+        policy_state: Counts at the checkpoint.
+    """
+
+    ima: ImaAppraisal
+    policy: PolicyAppraisal | None
+    findings: tuple[Finding, ...]
+    left_out: int
+    checkpoint: Checkpoint | None
+    policy_state: PolicyState | None
+
+
+def appraise_list(
+    folder: Folder,
+    item: Item,
+    *,
+    pcrs: Mapping[str, Mapping[int, bytes]],
+    before: HostState | None,
+    policy: Policy | None,
+    settings: Settings,
+) -> ListResult:
+    """Return what a list and a policy say of a host.
+
+    The checkpoint moves with the replay, whatever the policy says: what it found is kept beside
+    and stays in the verdict, so that a failing host does not cost a whole list each round.
+
+    Raises:
+        FormatError: The list cannot be read at all, or is too long.
+    """
+    if item.size_bytes is not None and item.size_bytes > settings.max_list_bytes:
+        raise FormatError(
+            f"{item.size_bytes:,} bytes are more than {settings.max_list_bytes:,}",
+            source=item.name,
+            hint="Raise --max-list-bytes if the list is genuine.",
+        )
+    checkpoint = before.checkpoint if before else None
+    path = folder.local(item.name)
+    if path is not None:
+        return _verify(path, pcrs, before, checkpoint, None, policy, settings)
+    if checkpoint is not None and (tail := _tail(folder, item, checkpoint)) is not None:
+        start = checkpoint.offset - checkpoint.last_record.size_bytes
+        found = _verify(tail, pcrs, before, checkpoint, start, policy, settings)
+        if found.ima.meeting.goes_on and found.ima.verdict is not Outcome.FAILED:
+            return found
+    # A new boot, another policy, or a list that was changed: the whole list tells which.
+    with folder.fetched(item.name) as copy:
+        return _verify(copy, pcrs, before, checkpoint, None, policy, settings)
+
+
+def _tail(folder: Folder, item: Item, checkpoint: Checkpoint) -> bytes | None:
+    """Return a list elsewhere from its last covered record on, if it has not become shorter."""
+    start = checkpoint.offset - checkpoint.last_record.size_bytes
+    size = item.size_bytes
+    if size is None or not checkpoint.offset <= size <= start + _TAIL_BYTES:
+        return None
+    return folder.read_from(item.name, start, limit_bytes=_TAIL_BYTES)
+
+
+def _verify(
+    data: Path | bytes,
+    pcrs: Mapping[str, Mapping[int, bytes]],
+    before: HostState | None,
+    checkpoint: Checkpoint | None,
+    start_offset: int | None,
+    policy: Policy | None,
+    settings: Settings,
+) -> ListResult:
+    found = verify_list(
+        data,
+        pcrs=pcrs,
+        checkpoint=checkpoint,
+        start_offset=start_offset,
+        policy_digest=settings.name(),
+        forbid_violations=settings.violations == "fail",
+    )
+    goes_on = before is not None and found.meeting.goes_on
+    index = checkpoint.count if checkpoint is not None and goes_on else 0
+    if policy is None:
+        rows: Iterator[tuple[ImaRow, EntryClass]] = (
+            (row, EntryClass.VIOLATION) for row in _violations(data, found)
+        )
+        appraiser = None
+    else:
+        appraiser = PolicyAppraiser(
+            policy,
+            options=AppraisalOptions(violations=Treatment(settings.violations)),
+            before=before.policy if before is not None and goes_on else None,
+        )
+        rows = _judged(appraiser, data, found, index)
+    gathered = _gather(before.findings if before is not None and goes_on else (), rows)
+    appraised = appraiser.finish() if appraiser is not None else None
+    state = appraiser.state() if appraiser is not None else None
+    kept, left_out = gathered[:MAX_FINDINGS], max(0, len(gathered) - MAX_FINDINGS)
+    successor = _successor(found, appraised, left_out)
+    if before is not None and found.verdict is not Outcome.PASSED:
+        # A state moves only on success: the next round tries again from the same place.
+        successor, state, kept = before.checkpoint, before.policy, list(before.findings)
+    return ListResult(
+        ima=found,
+        policy=appraised,
+        findings=tuple(kept),
+        left_out=left_out,
+        checkpoint=successor,
+        policy_state=state,
+    )
+
+
+def _successor(
+    found: ImaAppraisal, appraised: PolicyAppraisal | None, left_out: int
+) -> Checkpoint | None:
+    """Return where to go on, unless something that the state does not hold would be lost."""
+    learnt = appraised.facts["keys_learnt"] if appraised is not None else 0
+    if found.checkpoint is None or left_out or learnt:
+        return None
+    # Each round sees the whole list, even where only its end was fetched.
+    return replace(found.checkpoint, base_offset=0)
+
+
+def _covered_rows(data: Path | bytes, found: ImaAppraisal, index: int) -> Iterator[ImaRow]:
+    from excise.evidence.ima.rows import read_list
+
+    new = found.replay.first
+    if found.coverage.match is None or new is None:
+        return
+    with read_list(
+        data,
+        start_offset=new[0],
+        start_index=index,
+        end_offset=found.coverage.match_end,
+        layout=found.replay.layout,
+    ) as rows:
+        # Entries of other PCRs stand in the same list, and no value of IMA's PCR covers them.
+        yield from (row for row in rows if row.pcr == IMA_PCR)
+
+
+def _judged(
+    appraiser: PolicyAppraiser, data: Path | bytes, found: ImaAppraisal, index: int
+) -> Iterator[tuple[ImaRow, EntryClass]]:
+    take = appraiser.take
+    for row in _covered_rows(data, found, index):
+        judged = take(row)
+        if judged not in _QUIET:
+            yield row, judged
+
+
+def _violations(data: Path | bytes, found: ImaAppraisal) -> Iterator[ImaRow]:
+    """Return the covered violations; without any the list is not read again."""
+    if not found.replay.violations.count:
+        return
+    yield from (row for row in _covered_rows(data, found, 0) if row.violation)
+
+
+def _gather(known: tuple[Finding, ...], rows: Iterator[tuple[ImaRow, EntryClass]]) -> list[Finding]:
+    """Return findings with how often each was made, old ones first."""
+    counts = {(each.kind, each.name, each.algorithm, each.digest): each.count for each in known}
+    for row, judged in rows:
+        name = (row.name or b"").decode("utf-8", "backslashreplace")
+        # Nothing of a violation is authenticated; its digest is no digest of the file.
+        digest = "" if row.violation else row.digest.hex()
+        key = (judged.value, name, "" if row.violation else row.algorithm, digest)
+        counts[key] = counts.get(key, 0) + 1
+    return [Finding(*key, count) for key, count in counts.items()]

@@ -1,0 +1,349 @@
+"""Folders where a fleet's evidence and results are: local paths, or any URL that fsspec opens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+
+from excise.errors import FormatError, HostError, UsageError
+
+PART: Final = ".part"
+
+
+class Item(NamedTuple):
+    """Something in a folder.
+
+    Attributes:
+        size_bytes: Its length; None where the store does not tell, and for folders.
+        modified_ns: When it was last written, since the epoch; None where the store does not tell.
+    """
+
+    name: str
+    is_folder: bool
+    size_bytes: int | None
+    modified_ns: int | None
+
+
+class Folder(Protocol):
+    """A folder; may be handed to another process."""
+
+    @property
+    def url(self) -> str:
+        """Its path or URL."""
+
+    def child(self, name: str) -> Folder:
+        """Return the folder of that name in it."""
+
+    def items(self) -> list[Item]:
+        """Return what is in it, sorted by name; FormatError where it cannot be read."""
+
+    def read(self, name: str, *, limit_bytes: int) -> bytes:
+        """Return a file's bytes; FormatError where it cannot be read or is longer."""
+
+    def read_from(self, name: str, offset: int, *, limit_bytes: int) -> bytes:
+        """Return a file's bytes from an offset on."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, whole or not at all; UsageError where it cannot be written."""
+
+    def local(self, name: str) -> Path | None:
+        """Return a local path of a file, or None where there is none."""
+
+    def opened(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
+        """Give a file open for reading."""
+
+    def fetched(self, name: str) -> contextlib.AbstractContextManager[Path]:
+        """Give a local path of a file or folder, copied for the time if it is elsewhere."""
+
+
+def folder_at(url: str) -> Folder:
+    """Return the folder of a path or URL.
+
+    Raises:
+        HostError: A URL, and fsspec or what it needs for this kind of URL is not installed.
+        UsageError: A URL of an unknown kind.
+    """
+    if "://" not in url or url.startswith("file://"):
+        return LocalFolder(str(Path(url.removeprefix("file://")).absolute()))
+    folder = RemoteFolder(url.rstrip("/"))
+    folder.file_system()
+    return folder
+
+
+def is_local(url: str) -> bool:
+    """Return whether a path or URL is of this machine's file system."""
+    return "://" not in url or url.startswith("file://")
+
+
+def _too_long(url: str, name: str, limit_bytes: int) -> FormatError:
+    return FormatError(f"is larger than {limit_bytes:,} bytes", source=f"{url}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFolder:
+    """A folder of this machine's file system."""
+
+    url: str
+
+    def child(self, name: str) -> LocalFolder:
+        """Return the folder of that name in it."""
+        return LocalFolder(f"{self.url}/{name}")
+
+    def items(self) -> list[Item]:
+        """Return what is in it, sorted by name.
+
+        Raises:
+            FormatError: It cannot be read.
+        """
+        try:
+            with os.scandir(self.url) as entries:
+                found = [_item(entry) for entry in entries]
+        except OSError as error:
+            raise FormatError(
+                f"cannot be read ({error.strerror})",
+                source=self.url,
+                hint="Name a folder with one folder a host.",
+            ) from error
+        return sorted(found)
+
+    def read(self, name: str, *, limit_bytes: int) -> bytes:
+        """Return a file's bytes.
+
+        Raises:
+            FormatError: It cannot be read, or is longer than the limit.
+        """
+        return self.read_from(name, 0, limit_bytes=limit_bytes)
+
+    def read_from(self, name: str, offset: int, *, limit_bytes: int) -> bytes:
+        """Return a file's bytes from an offset on.
+
+        Raises:
+            FormatError: It cannot be read, or is longer than the limit.
+        """
+        try:
+            with open(f"{self.url}/{name}", "rb") as file:  # noqa: PTH123  one object less a host
+                file.seek(offset)
+                data = file.read(limit_bytes + 1)
+        except OSError as error:
+            raise FormatError(
+                f"cannot be read ({error.strerror})", source=f"{self.url}/{name}"
+            ) from error
+        if len(data) > limit_bytes:
+            raise _too_long(self.url, name, limit_bytes)
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, whole or not at all, and make the folder if it is not there.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        path = f"{self.url}/{name}"
+        try:
+            os.makedirs(self.url, exist_ok=True)  # noqa: PTH103  a path, not an object, a host
+            with open(path + PART, "wb") as file:  # noqa: PTH123
+                file.write(data)
+            os.replace(path + PART, path)  # noqa: PTH105
+        except OSError as error:
+            raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
+
+    def local(self, name: str) -> Path | None:
+        """Return the path of a file."""
+        return Path(self.url, name)
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[BinaryIO]:
+        """Give a file open for reading.
+
+        Raises:
+            FormatError: It cannot be read.
+        """
+        try:
+            file = Path(self.url, name).open("rb")  # noqa: SIM115  closed below
+        except OSError as error:
+            raise FormatError(
+                f"cannot be read ({error.strerror})", source=f"{self.url}/{name}"
+            ) from error
+        with file:
+            yield file
+
+    @contextmanager
+    def fetched(self, name: str) -> Iterator[Path]:
+        """Give the path of a file or folder."""
+        yield Path(self.url, name)
+
+
+def _item(entry: os.DirEntry[str]) -> Item:
+    try:
+        state = entry.stat()
+    except OSError:  # a link to nothing
+        return Item(entry.name, False, None, None)
+    folder = entry.is_dir()
+    return Item(entry.name, folder, None if folder else state.st_size, state.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFolder:
+    """A folder in any store that fsspec knows: `s3://`, `gs://`, `https://`, `sftp://`, `memory://`.
+
+    Credentials and other settings come from where fsspec takes them: its configuration files and
+    the environment.
+    """
+
+    url: str
+
+    def file_system(self) -> Any:
+        """Return fsspec's object for the store, one a process.
+
+        Raises:
+            HostError: fsspec, or what it needs for this kind of URL, is not installed.
+            UsageError: The kind of URL is unknown.
+        """
+        kind = self.url.partition("://")[0]
+        try:
+            import fsspec
+
+            return fsspec.filesystem(kind)
+        except ImportError as error:
+            raise HostError(
+                f"{kind}:// needs a package that is not installed ({error})",
+                source=self.url,
+                hint="pip install 'excise[fleet]', and what fsspec names for this kind of URL.",
+            ) from error
+        except ValueError as error:
+            raise UsageError(f"unknown kind of URL {kind!r}", source=self.url) from error
+
+    def _path(self, name: str = "") -> str:
+        url = f"{self.url}/{name}" if name else self.url
+        return str(self.file_system()._strip_protocol(url))
+
+    def child(self, name: str) -> RemoteFolder:
+        """Return the folder of that name in it."""
+        return RemoteFolder(f"{self.url}/{name}")
+
+    def items(self) -> list[Item]:
+        """Return what is in it, sorted by name.
+
+        Raises:
+            FormatError: It cannot be read.
+        """
+        with _reading(self.url):
+            files = self.file_system()
+            # A store may keep a listing; what a host sent since is what is asked for.
+            files.invalidate_cache(self._path())
+            listed = files.ls(self._path() + ("/" if self.url.startswith("http") else ""))
+        own = self._path().rstrip("/")
+        return sorted(
+            _remote_item(each) for each in listed if each["name"].rstrip("/") not in ("", own)
+        )
+
+    def read(self, name: str, *, limit_bytes: int) -> bytes:
+        """Return a file's bytes.
+
+        Raises:
+            FormatError: It cannot be read, or is longer than the limit.
+        """
+        with self.opened(name) as file:
+            data = file.read(limit_bytes + 1)
+        if len(data) > limit_bytes:
+            raise _too_long(self.url, name, limit_bytes)
+        return data
+
+    def read_from(self, name: str, offset: int, *, limit_bytes: int) -> bytes:
+        """Return a file's bytes from an offset on.
+
+        Raises:
+            FormatError: It cannot be read, or is longer than the limit.
+        """
+        with _reading(f"{self.url}/{name}"):
+            size = self.file_system().info(self._path(name)).get("size")
+            if size is not None and size - offset > limit_bytes:
+                raise _too_long(self.url, name, limit_bytes)
+            if size is not None and size <= offset:
+                return b""
+            data: bytes = self.file_system().cat_file(self._path(name), start=offset, end=size)
+        # A server that knows no ranges answers with the whole file.
+        whole = size is None or len(data) == size
+        return data[offset:] if whole else data
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file; object stores show it whole or not at all.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        try:
+            files = self.file_system()
+            files.makedirs(self._path(), exist_ok=True)
+            files.pipe_file(self._path(name), data)
+        except Exception as error:  # each store has errors of its own
+            raise UsageError(f"cannot be written ({error})", source=f"{self.url}/{name}") from error
+
+    def local(self, name: str) -> Path | None:  # noqa: ARG002  as the protocol has it
+        """Return None: it is elsewhere."""
+        return None
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[BinaryIO]:
+        """Give a file open for reading.
+
+        Raises:
+            FormatError: It cannot be read.
+        """
+        with (
+            _reading(f"{self.url}/{name}"),
+            self.file_system().open(self._path(name), "rb") as file,
+        ):
+            yield file
+
+    @contextmanager
+    def fetched(self, name: str) -> Iterator[Path]:
+        """Give a copy of a file or folder that goes away again.
+
+        Raises:
+            FormatError: It cannot be read.
+        """
+        with tempfile.TemporaryDirectory(prefix="excise-fleet-") as folder:
+            with _reading(f"{self.url}/{name}"):
+                path = self._path(name)
+                target = str(Path(folder, name))
+                recursive = self.file_system().isdir(path)
+                self.file_system().get(path, target, recursive=recursive)
+            yield Path(target)
+
+
+@contextmanager
+def _reading(source: str) -> Iterator[None]:
+    """Turn a store's own errors into one that says where."""
+    try:
+        yield
+    except (FormatError, HostError, UsageError):
+        raise
+    except Exception as error:  # aiohttp, botocore, paramiko: each store has errors of its own
+        reason = str(error) or type(error).__name__
+        if isinstance(error, FileNotFoundError):
+            reason = "is not there"
+        raise FormatError(f"cannot be read ({reason})", source=source) from error
+
+
+def _remote_item(found: Mapping[str, Any]) -> Item:
+    modified = next(
+        (found[key] for key in ("mtime", "LastModified", "updated", "created") if found.get(key)),
+        None,
+    )
+    if isinstance(modified, datetime):
+        modified = modified.timestamp()
+    folder = found.get("type") == "directory"
+    return Item(
+        found["name"].rstrip("/").rpartition("/")[2],
+        folder,
+        None if folder else found.get("size"),
+        int(modified * 1e9) if isinstance(modified, int | float) else None,
+    )

@@ -1,0 +1,184 @@
+"""What a round keeps of each host: its checks, what was found, and the state to go on from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from excise.errors import FormatError
+from excise.evidence.checks import Outcome
+from excise.evidence.ima import Checkpoint
+from excise.evidence.policy import PolicyState
+
+SCHEMA: Final = 1
+MAX_FINDINGS: Final = 2000
+"""Findings kept of a host; a list with more is verified from its beginning each round."""
+
+
+class CheckRow(msgspec.Struct, frozen=True, array_like=True):
+    """One check of one host.
+
+    Attributes:
+        subject: `ima`, `policy`, `quote`, `eventlog`, `capture` or `fleet`.
+        passed_ns: When it last PASSED, in ns since the epoch; None if it never did.
+    """
+
+    subject: str
+    check: str
+    outcome: str
+    expected: str
+    got: str
+    detail: str
+    passed_ns: int | None
+
+
+class Finding(msgspec.Struct, frozen=True, array_like=True):
+    """A file of a host that the policy does not allow, or a violation.
+
+    Attributes:
+        kind: Class of the entry, as the policy gives it.
+        name: Path or event name; bytes that are no UTF-8 are escaped.
+        algorithm: Hash of the digest; empty for violations.
+        digest: The digest, in hexadecimal; empty for violations, which authenticate none.
+        count: Entries of the list that say so.
+    """
+
+    kind: str
+    name: str
+    algorithm: str
+    digest: str
+    count: int
+
+
+class CostRow(msgspec.Struct, frozen=True, array_like=True):
+    """What a task took under a configuration, in a capture of a host."""
+
+    capture: str
+    kernel: str
+    tpm: str
+    lsm: str
+    task: str
+    configuration: str
+    metric: str
+    unit: str
+    runs: int
+    median: float
+
+
+class CaptureState(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in a capture, so that it is not read again while it is the same.
+
+    Attributes:
+        fingerprint: Names, sizes and times of its files.
+    """
+
+    fingerprint: str
+    checks: tuple[CheckRow, ...]
+    costs: tuple[CostRow, ...]
+
+
+class HostState(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is known of a host after a round.
+
+    Attributes:
+        host: Its name: that of its folder.
+        verdict: PASSED, FAILED or NOT_COVERED.
+        attempted_ns: When it was last looked at, in ns since the epoch.
+        verified_ns: When its verdict was last PASSED over new evidence; None if it never was.
+        evidence_ns: When the newest of its evidence was written, as its store says.
+        entries: Entries of its list that are covered.
+        new_entries: Those of them that this round read.
+        settings: What it was judged by.
+        checks: Every check of the round.
+        findings: What was found in all of its list, not only in this round.
+        findings_left_out: Findings beyond `MAX_FINDINGS`.
+        checkpoint: Where the next round goes on in its list.
+        policy: Counts by class at the checkpoint.
+        quote: Its last quote (TPMS_ATTEST).
+        key_sha256: Digest of its attestation key, as first seen.
+        captures: What its captures hold, by name.
+    """
+
+    host: str
+    verdict: str
+    attempted_ns: int
+    schema: int = SCHEMA
+    verified_ns: int | None = None
+    evidence_ns: int | None = None
+    entries: int = 0
+    new_entries: int = 0
+    settings: str = ""
+    checks: tuple[CheckRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    findings_left_out: int = 0
+    checkpoint: Checkpoint | None = None
+    policy: PolicyState | None = None
+    quote: bytes | None = None
+    key_sha256: str | None = None
+    captures: dict[str, CaptureState] = {}
+
+    def encode(self) -> bytes:
+        """Return the state as JSON."""
+        return _ENCODER.encode(self)
+
+    @property
+    def failed_checks(self) -> tuple[CheckRow, ...]:
+        """Return the checks that FAILED."""
+        return tuple(row for row in self.checks if row.outcome == Outcome.FAILED)
+
+
+def decode_state(data: bytes, *, source: str) -> HostState:
+    """Return the state that was kept of a host.
+
+    Raises:
+        FormatError: It is none, or of another version.
+    """
+    try:
+        state = _DECODER.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FormatError(f"is no state of a host ({error})", source=source) from error
+    if state.schema != SCHEMA:
+        raise FormatError(f"has schema {state.schema}, this version reads {SCHEMA}", source=source)
+    return state
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(HostState)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How every host is judged.
+
+    Attributes:
+        policy_digest: Digest of the compiled policy; None without one.
+        violations: What a violation does: `fail`, `report` or `ignore`.
+        allow_sha1: Whether a quote may have a SHA-1 signature.
+        require: Kinds of evidence that every host must have.
+        max_list_bytes: Longest list read.
+    """
+
+    policy_digest: str | None = None
+    violations: str = "report"
+    allow_sha1: bool = False
+    require: tuple[str, ...] = ()
+    max_list_bytes: int = 4 << 30
+
+    def name(self) -> str:
+        """Return what a state was judged by: under other settings it is not gone on from."""
+        return f"{self.policy_digest or 'none'} violations={self.violations}"
+
+
+class HostJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One host to look at, as it is handed to a worker.
+
+    Attributes:
+        url: Its folder.
+        state: What was kept of it, encoded; None for a host not seen before.
+        key: The attestation key it is known by.
+    """
+
+    host: str
+    url: str
+    state: bytes | None = None
+    key: bytes | None = None

@@ -1,0 +1,187 @@
+"""Where the state of hosts is kept between rounds: a folder, an SQLite file, or any fsspec URL.
+
+Only the process that leads a round reads and writes it, after a host's result has arrived: a worker
+that dies takes nothing along, and a state never runs ahead of what was recorded.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, Protocol, Self
+from urllib.parse import quote, unquote
+
+from excise.errors import FormatError, UsageError
+from excise.fleet.places import Folder, folder_at
+from excise.fleet.records import HostState, decode_state
+
+_SQLITE_ENDINGS: Final = (".sqlite", ".sqlite3", ".db")
+_STATE_BYTES: Final = 64 << 20
+_SUFFIX: Final = ".json"
+
+
+class StateStore(Protocol):
+    """Encoded states of hosts by name."""
+
+    def get(self, hosts: Iterable[str]) -> Mapping[str, bytes]:
+        """Return the states of those hosts that have one."""
+
+    def put(self, states: Mapping[str, bytes]) -> None:
+        """Keep states, each whole or not at all."""
+
+    def all(self) -> Iterator[tuple[str, bytes]]:
+        """Iterate over all hosts that have a state."""
+
+    def close(self) -> None:
+        """Let go of the store."""
+
+
+def open_store(where: str) -> StateStore:
+    """Return the store of a path or URL: SQLite by the ending `.sqlite` or `.db`, else a folder.
+
+    Raises:
+        UsageError: It cannot be opened, or is something else.
+        HostError: What a URL needs is not installed.
+    """
+    if where.endswith(_SQLITE_ENDINGS) and "://" not in where:
+        return SqliteStore(Path(where))
+    return FolderStore(folder_at(where))
+
+
+def read_states(where: str) -> list[HostState]:
+    """Return every state of a store, sorted by host.
+
+    Raises:
+        UsageError: There is no such store.
+        FormatError: A state cannot be read.
+    """
+    if "://" not in where and not Path(where).exists():
+        raise UsageError(
+            "is not there", source=where, hint="Name the --state of `excise fleet verify`."
+        )
+    store = open_store(where)
+    try:
+        found = [decode_state(data, source=f"{where}: {host}") for host, data in store.all()]
+    finally:
+        store.close()
+    return sorted(found, key=lambda state: state.host)
+
+
+class FolderStore:
+    """One JSON file a host, in a folder here or elsewhere."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._known: set[str] | None = None
+
+    def _names(self) -> set[str]:
+        if self._known is None:
+            try:
+                self._known = {item.name for item in self._folder.items()}
+            except FormatError:  # not there yet: the first write makes it
+                self._known = set()
+        return self._known
+
+    def get(self, hosts: Iterable[str]) -> Mapping[str, bytes]:
+        """Return the states of those hosts that have one."""
+        names = self._names()
+        return {
+            host: self._folder.read(_file_name(host), limit_bytes=_STATE_BYTES)
+            for host in hosts
+            if _file_name(host) in names
+        }
+
+    def put(self, states: Mapping[str, bytes]) -> None:
+        """Keep states, each whole or not at all.
+
+        Raises:
+            UsageError: The folder cannot be written.
+        """
+        for host, data in states.items():
+            self._folder.write(_file_name(host), data)
+            if self._known is not None:
+                self._known.add(_file_name(host))
+
+    def all(self) -> Iterator[tuple[str, bytes]]:
+        """Iterate over all hosts that have a state."""
+        for name in sorted(self._names()):
+            if name.endswith(_SUFFIX):
+                host = unquote(name.removesuffix(_SUFFIX))
+                yield host, self._folder.read(name, limit_bytes=_STATE_BYTES)
+
+    def close(self) -> None:
+        """Do nothing: every file is closed."""
+
+
+def _file_name(host: str) -> str:
+    return quote(host, safe=" ") + _SUFFIX
+
+
+class SqliteStore:
+    """All hosts in one SQLite file, with the columns that one asks for beside the state."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=10)
+            # The log survives a crash of this program at any moment; a power cut costs at most
+            # the last hosts, which are then verified once more.
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            self._connection.execute(
+                "CREATE TABLE IF NOT EXISTS hosts (host TEXT PRIMARY KEY, verdict TEXT NOT NULL, "
+                "attempted_ns INTEGER NOT NULL, verified_ns INTEGER, state BLOB NOT NULL)"
+            )
+        except (OSError, sqlite3.Error) as error:
+            raise UsageError(f"cannot be opened ({error})", source=str(path)) from error
+
+    def get(self, hosts: Iterable[str]) -> Mapping[str, bytes]:
+        """Return the states of those hosts that have one."""
+        found: dict[str, bytes] = {}
+        names = list(hosts)
+        for start in range(0, len(names), 500):
+            part = names[start : start + 500]
+            marks = ",".join("?" * len(part))
+            rows = self._query(f"SELECT host, state FROM hosts WHERE host IN ({marks})", part)
+            found.update(rows)
+        return found
+
+    def put(self, states: Mapping[str, bytes]) -> None:
+        """Keep states in one transaction.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
+        rows = []
+        for host, data in states.items():
+            state = decode_state(data, source=host)
+            rows.append((host, state.verdict, state.attempted_ns, state.verified_ns, data))
+        try:
+            with self._connection:
+                self._connection.executemany(
+                    "INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?)", rows
+                )
+        except sqlite3.Error as error:
+            raise UsageError(f"cannot be written ({error})", source=str(self._path)) from error
+
+    def all(self) -> Iterator[tuple[str, bytes]]:
+        """Iterate over all hosts that have a state."""
+        yield from self._query("SELECT host, state FROM hosts ORDER BY host", [])
+
+    def _query(self, text: str, values: list[str]) -> Iterator[tuple[str, bytes]]:
+        try:
+            yield from self._connection.execute(text, values)
+        except sqlite3.Error as error:
+            raise UsageError(f"cannot be read ({error})", source=str(self._path)) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,103 @@
+"""What runs in a worker, whoever started it: some hosts with one shared policy.
+
+A worker gets hosts and gives back encoded states; it keeps nothing but policies, by their digest.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from excise.errors import FormatError
+from excise.evidence.policy import Policy
+from excise.fleet.records import HostJob, Settings
+
+_policies: dict[str, Policy] = {}
+_POLICIES_KEPT: Final = 2
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Some hosts done.
+
+    Attributes:
+        states: Encoded state of each host, in the order asked.
+        worker: Name of the worker.
+        cpu_ns: Processor time that the hosts took.
+        peak_rss_bytes: Most memory the worker's process ever had.
+    """
+
+    states: tuple[bytes, ...]
+    worker: str
+    cpu_ns: int
+    peak_rss_bytes: int
+
+
+def appraise_batch(
+    jobs: Sequence[HostJob], *, settings: Settings, policy_path: str | None = None
+) -> Batch:
+    """Return the new states of some hosts.
+
+    Args:
+        jobs: The hosts.
+        settings: How they are judged.
+        policy_path: Where the compiled policy is, if this worker does not have it yet.
+    """
+    from excise.fleet.host import appraise_host
+
+    began = time.thread_time_ns()
+    policy = _policy(settings, policy_path)
+    states = tuple(appraise_host(job, policy=policy, settings=settings).encode() for job in jobs)
+    return Batch(
+        states=states,
+        worker=f"{os.uname().nodename}:{os.getpid()}",
+        cpu_ns=time.thread_time_ns() - began,
+        peak_rss_bytes=peak_rss_bytes(),
+    )
+
+
+def keep_policy(policy: Policy) -> None:
+    """Keep a policy for the batches that name its digest."""
+    while len(_policies) >= _POLICIES_KEPT and policy.digest not in _policies:
+        _policies.pop(next(iter(_policies)))
+    _policies[policy.digest] = policy
+
+
+def _policy(settings: Settings, path: str | None) -> Policy | None:
+    digest = settings.policy_digest
+    if digest is None:
+        return None
+    if digest not in _policies:
+        if path is None:
+            raise FormatError(f"this worker has no policy {digest}", source="policy")
+        loaded = Policy.load(Path(path))
+        if loaded.digest != digest:
+            raise FormatError(f"has digest {loaded.digest}, not {digest}", source=path)
+        keep_policy(loaded)
+    return _policies[digest]
+
+
+def peak_rss_bytes() -> int:
+    """Return the most memory this process ever had; a child's rusage would have its parent's."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def start_worker(memory_limit_bytes: int | None) -> None:
+    """Prepare a process of a pool: Ctrl-C is its leader's, and its memory is bounded.
+
+    Args:
+        memory_limit_bytes: Most private memory; beyond it a host ends in an error of its own.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if memory_limit_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_limit_bytes, memory_limit_bytes))
