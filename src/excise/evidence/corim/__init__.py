@@ -1,0 +1,55 @@
+"""CoRIM and CoMID: reference values and trust anchors, read, written, signed and checked."""
+
+from excise.evidence.corim.document import (
+    Comid,
+    Corim,
+    CorimAppraisal,
+    CorimOptions,
+    read_comid,
+    read_corim,
+    sign_corim,
+    verify_corim,
+)
+from excise.evidence.corim.profiles import (
+    KNOWN_PROFILES,
+    PSA_PROFILE,
+    PSA_PROFILES_OLD,
+    Endorsements,
+    ReferenceValue,
+    TrustAnchor,
+    read_endorsements,
+)
+from excise.evidence.corim.store import ReferenceStore, accept_corim, load_store
+from excise.evidence.corim.template import (
+    build_corim,
+    build_from_folder,
+    builds_in,
+    component_template,
+    psa_templates,
+)
+
+__all__ = [
+    "KNOWN_PROFILES",
+    "PSA_PROFILE",
+    "PSA_PROFILES_OLD",
+    "Comid",
+    "Corim",
+    "CorimAppraisal",
+    "CorimOptions",
+    "Endorsements",
+    "ReferenceStore",
+    "ReferenceValue",
+    "TrustAnchor",
+    "accept_corim",
+    "build_corim",
+    "build_from_folder",
+    "builds_in",
+    "component_template",
+    "load_store",
+    "psa_templates",
+    "read_comid",
+    "read_corim",
+    "read_endorsements",
+    "sign_corim",
+    "verify_corim",
+]
