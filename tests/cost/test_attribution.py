@@ -106,7 +106,7 @@ def test_counts_and_cycles_explain_no_time() -> None:
         event(0, "a", 100.0), event(0, "b", 5.0, unit="cycles"), event(0, "c", 1.0, unit="1")
     )
     assert shape(found) == [(0, "a", 100.0), (0, "remainder", 900.0)]
-    assert found.flags == ("2 events in 1, cycles are no durations in ns and are left out",)
+    assert found.flags == ("2 events in 1, cycles are not in ns and are left out",)
 
 
 def test_runs_without_events_are_said_and_not_averaged_in() -> None:

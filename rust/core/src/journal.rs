@@ -32,7 +32,13 @@ fn runs<'py>(py: Python<'py>, runs: &Runs) -> PyResult<Bound<'py, PyDict>> {
     for (name, fixed) in ["timed_out", "ok"].iter().zip(&runs.booleans) {
         columns.set_item(name, column(py, fixed))?;
     }
-    for (name, fixed) in ["op_ns", "first_op_ns"].iter().zip(&runs.floats) {
+    let floats = [
+        "op_ns",
+        "first_op_ns",
+        "op_instructions",
+        "first_op_instructions",
+    ];
+    for (name, fixed) in floats.iter().zip(&runs.floats) {
         columns.set_item(name, column(py, fixed))?;
     }
     Ok(columns)

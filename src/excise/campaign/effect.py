@@ -41,6 +41,23 @@ def check_effects(
     return effects
 
 
+def effect_of_text(
+    check: TookEffect, *, configuration: str, text: str, exit_code: int | None
+) -> Effect:
+    """Return the answer to a check that was asked elsewhere.
+
+    Args:
+        check: What was asked.
+        configuration: Under which configuration.
+        text: What the file held, or the command printed.
+        exit_code: The command's exit code; None if it could not be run.
+    """
+    wanted = check.exit_code if check.command else 0
+    passed = exit_code == wanted and _matches(check, text)
+    got = _seen(check, text) if exit_code == wanted else f"exit code {exit_code}: {_short(text)}"
+    return _effect(configuration, _how(check), _wanted(check), got, passed=passed)
+
+
 def _probe_effect(configuration: Configuration, work_directory: str) -> Effect:
     """Ask the probe to put the mechanisms on itself and to prove that they hold."""
     words = ["run", "--workload", "null", "--operations", "100000", "--batches", "1"]

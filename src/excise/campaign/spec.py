@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from excise.campaign.target_spec import LocalTarget, TargetSpec
+from excise.campaign.target_spec import LabTarget, LocalTarget, TargetSpec
 from excise.errors import SpecError, UsageError
 from excise.units import parse_duration, parse_percentage
 
@@ -201,6 +201,10 @@ def parse_campaign(text: bytes, *, source: str, default_title: str = "campaign")
         raise SpecError(f"is not TOML: {error}", source=source) from error
     if campaign.title == "campaign":
         campaign = msgspec.structs.replace(campaign, title=default_title)
+    if isinstance(campaign.target, LabTarget):
+        from excise.campaign.targets.guests import expanded
+
+        campaign = expanded(campaign)
     return checked(campaign, source=source)
 
 

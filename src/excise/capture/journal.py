@@ -20,8 +20,10 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         workload: Name of the system call workload, such as `open_close`.
         operations: Operations in each batch.
-        op_ns: Nanoseconds per operation, one value a batch.
+        op_ns: Nanoseconds per operation, one value a batch; empty where instructions were counted.
         first_op_ns: Nanoseconds of the very first operation, timed alone.
+        op_instructions: Instructions per operation, one value a batch, where the clock counts them.
+        first_op_instructions: Instructions of the very first operation.
         clock: Clock the batches were timed with.
         clock_resolution_ns: Its measured resolution, in nanoseconds.
         mechanism: What the probe put on itself first, and the proof that it holds.
@@ -29,8 +31,10 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     workload: str
     operations: int
-    op_ns: list[float]
+    op_ns: list[float] = []
     first_op_ns: float | None = None
+    op_instructions: list[float] = []
+    first_op_instructions: float | None = None
     clock: str = ""
     clock_resolution_ns: float | None = None
     mechanism: dict[str, Any] = {}
@@ -57,6 +61,8 @@ class Run(RunHead, frozen=True, kw_only=True, tag_field="kind", tag="run"):
         phase: `first` is kept apart, `warmup` is not counted, `measured` counts.
         start_ns: CLOCK_MONOTONIC when the child was started.
         ok: The exit code was an expected one and no timeout struck.
+        instructions: What a hardware counter or, in a counting guest, the guest's clock says.
+        ima_entries: Entries that the run added to the kernel's IMA measurement list.
     """
 
     start_ns: int | None = None
@@ -70,6 +76,7 @@ class Run(RunHead, frozen=True, kw_only=True, tag_field="kind", tag="run"):
     involuntary_switches: int | None = None
     instructions: int | None = None
     cycles: int | None = None
+    ima_entries: int | None = None
     exit_code: int | None = None
     signal: int | None = None
     timed_out: bool = False

@@ -280,11 +280,8 @@ def _plan(preset: Preset, workload: str, words: list[str]) -> Plan:
 
     if words:
         return workloads.command(*words, preset=preset)
-    kind, _, number = workload.partition(":")
-    if kind in ("files", "exec"):
-        if not number.isdigit():
-            raise UsageError("needs a number, as in files:100", source=f"--workload {workload}")
-        return workloads.distinct_files(int(number), read=kind == "files")
+    if distinct := workloads.distinct(workload):
+        return distinct
     if workload == "boot":
         return workloads.boot_only()
     only = () if workload == "syscalls" else _split(workload)

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from excise.campaign.run import Progress as RunProgress
 
 
+class RunsBar:
+    """A bar of a campaign's runs: done and left, failed ones, what is being worked on."""
+
+    def __init__(self, bar: Any, *, total: int) -> None:
+        self._bar = bar
+        self._task = bar.add_task("measuring", total=total)
+        self._failed = ""
+        self._stages: dict[str, str] = {}
+
+    def __call__(self, progress: RunProgress) -> None:
+        """Take notice of a run that ended."""
+        self._stages.pop(progress.run.configuration, None)
+        if progress.failed:
+            self._failed = f", [red]{progress.failed} failed[/red]"
+        self._bar.update(self._task, completed=progress.done, description=self._text())
+
+    def stage(self, configuration: str, stage: str) -> None:
+        """Take notice of how far a guest has come."""
+        self._stages[configuration] = stage
+        self._bar.update(self._task, description=self._text())
+
+    def _text(self) -> str:
+        working = ", ".join(f"{name}: {stage}" for name, stage in list(self._stages.items()))
+        return (working or "measuring") + self._failed
+
+
 @contextmanager
-def run_progress(total: int, *, shown: bool) -> Iterator[Callable[[RunProgress], None] | None]:
-    """Give the function to call after each run, or None when nothing is shown.
+def run_progress(total: int, *, shown: bool) -> Iterator[RunsBar | None]:
+    """Give the bar to call after each run, or None when nothing is shown.
 
     The bar tells runs done and left, failed runs, and the time still needed; it is redrawn four
     times a second at most, and never by the thread that waits for runs.
@@ -26,6 +52,7 @@ def run_progress(total: int, *, shown: bool) -> Iterator[Callable[[RunProgress],
         MofNCompleteColumn,
         Progress,
         TextColumn,
+        TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
@@ -33,16 +60,11 @@ def run_progress(total: int, *, shown: bool) -> Iterator[Callable[[RunProgress],
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         refresh_per_second=4,
     )
     with bar:
-        task = bar.add_task("measuring", total=total)
-
-        def update(progress: RunProgress) -> None:
-            failed = f", [red]{progress.failed} failed[/red]" if progress.failed else ""
-            bar.update(task, completed=progress.done, description=f"measuring{failed}")
-
-        yield update
+        yield RunsBar(bar, total=total)

@@ -99,6 +99,9 @@ def run(
             show_default=False,
         ),
     ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", help="Guests of the lab at a time.", min=1)
+    ] = 1,
     progress: Annotated[
         bool, typer.Option("--progress/--no-progress", help="Show progress on a terminal.")
     ] = True,
@@ -114,6 +117,7 @@ def run(
     Example: excise run -c none -c 'fips: env LIBGCRYPT_FORCE_FIPS_MODE=1' -- gpg --version
     """
     from excise.campaign.run import run_campaign
+    from excise.cli.progress import run_progress
 
     options = {
         "blocks": blocks,
@@ -129,9 +133,14 @@ def run(
         from excise.campaign.attest import require_tpm
 
         require_tpm(attest)
-    with _progress(campaign.runs, shown=progress and sys.stderr.isatty()) as on_progress:
+    with run_progress(campaign.runs, shown=progress and sys.stderr.isatty()) as shown:
         finished = run_campaign(
-            campaign, path, on_progress=on_progress, on_interrupt=_tell_of_the_wait
+            campaign,
+            path,
+            jobs=jobs,
+            on_progress=shown,
+            on_stage=shown.stage if shown else None,
+            on_interrupt=_tell_of_the_wait,
         )
     _conclude(finished, seal=seal, attest=attest, as_json=as_json)
 
@@ -173,14 +182,8 @@ def _file_name(title: str) -> str:
     return kept.strip("-.")[:60] or "campaign"
 
 
-def _progress(total: int, *, shown: bool) -> Any:
-    from excise.cli.progress import run_progress
-
-    return run_progress(total, shown=shown)
-
-
 def _tell_of_the_wait() -> None:
-    typer.echo("Stopping after the run in progress; interrupt again to end it at once", err=True)
+    typer.echo("Stopping after what is in progress; interrupt again to end it at once", err=True)
 
 
 def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bool) -> None:

@@ -102,17 +102,17 @@ def run_attributions(dataset: Dataset, *, task: str | None = None) -> Iterator[A
 def _attribution(series: Series, events: pl.DataFrame, *, counted: int) -> Attribution:
     runs = events.unique("sequence")
     n, total = runs.height, float(np.mean(runs.get_column("total").to_numpy()))
-    timed = events.filter(pl.col("unit") == "ns")
+    timed = events.filter(pl.col("unit") == series.unit)
     tree = _Tree(timed, n=n, total=total)
     parts = list(tree.parts())
     top = sum(part.value for part in parts if part.depth == 0)
     explained = top / total if total else 0.0
     flags = [*tree.flags]
     if timed.height < events.height:
-        units = events.filter(pl.col("unit") != "ns").get_column("unit").unique().to_list()
+        units = events.filter(pl.col("unit") != series.unit).get_column("unit").unique().to_list()
         flags.append(
-            f"{events.height - timed.height:,} events in {', '.join(sorted(units))} are no "
-            "durations in ns and are left out"
+            f"{events.height - timed.height:,} events in {', '.join(sorted(units))} are not in "
+            f"{series.unit} and are left out"
         )
     if n < counted:
         flags.append(f"{counted - n:,} of {counted:,} runs have no child events and are left out")
@@ -131,7 +131,7 @@ def _attribution(series: Series, events: pl.DataFrame, *, counted: int) -> Attri
         task=series.task,
         configuration=series.configuration,
         metric=series.metric,
-        unit="ns",
+        unit=series.unit,
         total=total,
         n=n,
         parts=(*parts, remainder),

@@ -9,6 +9,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from excise.cost.counted import (
+    is_counted,
+    larger_floors,
+    noise_floors,
+    steady,
+    within_floor,
+)
 from excise.cost.facts import require_agreement
 from excise.cost.series import Series, event_series_of, series_of
 from excise.cost.summary import TaskSummary, published_summaries, summaries
@@ -20,6 +27,7 @@ from excise.stats import (
     check_aa,
     compare_paired,
     compare_unpaired,
+    decide,
     holm,
 )
 from excise.units import NS_PER_MS, NS_PER_S, NS_PER_US
@@ -27,7 +35,7 @@ from excise.units import NS_PER_MS, NS_PER_S, NS_PER_US
 ALPHA: Final = 0.05
 _NS_PER: Final = {"ns": 1, "us": NS_PER_US, "µs": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _Key = tuple[str, str, str, str]  # task, configuration, layer, event
-Order = Literal["paired blocks", "order unknown", "published values"]
+Order = Literal["paired blocks", "order unknown", "published values", "exact counts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,8 @@ class Comparison:
         runs_needed: Further blocks that would decide, where that can be estimated.
         order: How the values stand to each other.
         aa: The A/A arm's check for this task, where there is one.
+        noise_ratio: For exact counts: what A/A guests differed by, which is how well the ratio is
+            known; None without an A/A guest.
     """
 
     task: str
@@ -68,6 +78,7 @@ class Comparison:
     layer: str = "task"
     event: str = ""
     aa: AACheck | None = None
+    noise_ratio: float | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -100,8 +111,9 @@ def compare_configurations(
     """Compare every configuration of one dataset with its baseline.
 
     Measured campaigns are compared over their paired blocks, and only where the A/A arm agrees
-    with the baseline; imported runs as samples of unknown order; published tables value by value,
-    without an interval.
+    with the baseline; counts of guests by their steady value, to within the noise floor that A/A
+    guests show; imported runs as samples of unknown order; published tables value by value, without
+    an interval.
 
     Args:
         dataset: What to compare within.
@@ -114,17 +126,22 @@ def compare_configurations(
     """
     name = _baseline(dataset, baseline)
     series = _keyed(dataset, metric)
+    manifest = dataset.manifest
     aa = _twin_checks(dataset, series, margin_ratio)
+    noise = noise_floors(series.values(), manifest)
     rows = []
     for (task, configuration, layer, event), other in series.items():
         base = series.get((task, name, layer, event))
-        if configuration in (name, dataset.manifest.twin) or base is None:
+        if configuration in (name, *manifest.twins) or base is None:
             continue
-        rows.append(
-            _paired(base, other, aa.get(task), margin_ratio, has_twin=bool(dataset.manifest.twin))
-            if dataset.manifest.paired
-            else _unpaired(base, other, margin_ratio)
-        )
+        if manifest.paired:
+            rows.append(
+                _paired(base, other, aa.get(task), margin_ratio, has_twin=bool(manifest.twin))
+            )
+        elif is_counted(base, manifest):
+            rows.append(_counted(base, other, noise.get(task), margin_ratio))
+        else:
+            rows.append(_unpaired(base, other, margin_ratio))
     rows += _published(dataset, name, margin_ratio)
     if not rows:
         raise UsageError(
@@ -151,12 +168,18 @@ def compare_datasets(
     """
     forced = require_agreement(first.manifest, second.manifest, force=force)
     ours, theirs = _keyed(first, metric), _keyed(second, metric)
-    twins = {first.manifest.twin, second.manifest.twin}
+    twins = {*first.manifest.twins, *second.manifest.twins}
+    keys = [key for key in ours if key in theirs and key[1] not in twins]
+    floors = larger_floors(
+        noise_floors(ours.values(), first.manifest), noise_floors(theirs.values(), second.manifest)
+    )
     rows = [
-        _unpaired(ours[key], theirs[key], margin_ratio)
-        for key in ours
-        if key in theirs and key[1] not in twins
+        _counted(ours[key], theirs[key], floors.get(key[0]), margin_ratio)
+        if is_counted(ours[key], first.manifest) and is_counted(theirs[key], second.manifest)
+        else _unpaired(ours[key], theirs[key], margin_ratio)
+        for key in keys
     ]
+    counted = all(row.order == "exact counts" for row in rows)
     rows += _published_pairs(first, second, margin_ratio)
     if not rows:
         raise UsageError(
@@ -169,7 +192,9 @@ def compare_datasets(
         aa={},
         margin_ratio=margin_ratio,
         forced=forced,
-        notes=("measured one after the other: drift between the captures looks like a cost",),
+        notes=()
+        if counted
+        else ("measured one after the other: drift between the captures looks like a cost",),
     )
 
 
@@ -198,7 +223,7 @@ def _twin_checks(
 ) -> dict[str, AACheck]:
     """Return the A/A check of each task, whichever configuration others are compared with."""
     twin, baseline = dataset.manifest.twin, dataset.manifest.baseline
-    if twin is None:
+    if twin is None or not dataset.manifest.paired:
         return {}
     pairs = {
         task: (base, series[task, twin, layer, event])
@@ -252,6 +277,33 @@ def _paired(
         order="paired blocks",
         aa=aa,
         notes=tuple(notes),
+    )
+
+
+def _counted(
+    base: Series, other: Series, noise_ratio: float | None, margin_ratio: float
+) -> Comparison:
+    """Compare steady counts; without an A/A guest nobody knows how well the ratio is known."""
+    if reason := _obstacle(base, other):
+        return _not_comparable(base, other, margin_ratio, "exact counts", reason)
+    before, after = steady(base.values), steady(other.values)
+    interval = None if noise_ratio is None else within_floor(after / before, noise_ratio)
+    names = _names(base, other, margin_ratio) | {"baseline_value": before, "value": after}
+    return Comparison(
+        **names,
+        ratio=after / before,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        n=min(base.values.size, other.values.size),
+        effective_n=None,
+        p=None,
+        p_holm=None,
+        p_check=None,
+        verdict=decide(interval, margin_ratio=margin_ratio),
+        runs_needed=None,
+        order="exact counts",
+        noise_ratio=noise_ratio,
+        notes=() if interval else ("no A/A guest: the noise floor is measured, not assumed",),
     )
 
 

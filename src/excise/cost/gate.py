@@ -108,7 +108,7 @@ def _missing(dataset: Dataset, other: Dataset | None, rows: Sequence[Comparison]
         lines.append("the campaign is not complete: run the same command again to go on")
     judged = {(row.task, row.configuration) for row in rows}
     if other is not None:
-        twins = {dataset.manifest.twin, other.manifest.twin}
+        twins = {*dataset.manifest.twins, *other.manifest.twins}
         wanted = [(t, c) for t in other.tasks for c in other.configurations if c not in twins]
     else:
         campaign = dataset.manifest.campaign

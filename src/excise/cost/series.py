@@ -16,7 +16,8 @@ from excise.events.schema import METRIC_UNITS
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-TIME_METRICS: Final = ("op_ns", "wall_ns")
+# What runs are judged by, the first that they have: times, or the counts of a counting guest.
+OWN_METRICS: Final = ("op_ns", "op_instructions", "wall_ns", "instructions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +58,8 @@ def series_of(dataset: Dataset, *, metric: str | None = None) -> Iterator[Series
 
     Args:
         dataset: Where the runs are.
-        metric: Column of the runs table; by default a task's own: time per operation for a
-            workload of the probe, else wall time.
+        metric: Column of the runs table; by default a task's own: time or instructions per
+            operation for a workload of the probe, else wall time, else instructions.
 
     Raises:
         UsageError: If no run has that metric; those that exist are in the hint.
@@ -98,7 +99,7 @@ class SeriesReader:
 
     def _own_metric(self, rows: IntArray) -> str | None:
         """Return the metric that runs of their kind are judged by; None if they have neither."""
-        for name in TIME_METRICS:
+        for name in OWN_METRICS:
             if not np.isnan(self._metric(name)[rows]).all():
                 return name
         return None

@@ -51,8 +51,9 @@ def _in_order(dataset: Dataset, column: str, key: str) -> list[str]:
     found = pl.concat([measured.to_series(), dataset.aggregates.get_column(column)])
     names: list[str] = found.unique(maintain_order=True).to_list()
     planned = [str(each["name"]) for each in dataset.manifest.campaign.get(key, ())]
-    if key == "configurations" and dataset.manifest.twin and dataset.manifest.baseline in planned:
-        planned.insert(planned.index(dataset.manifest.baseline) + 1, dataset.manifest.twin)
+    if key == "configurations" and dataset.manifest.baseline in planned:
+        place = planned.index(dataset.manifest.baseline) + 1
+        planned[place:place] = dataset.manifest.twins
     return sorted(names, key=lambda name: planned.index(name) if name in planned else len(planned))
 
 

@@ -32,12 +32,15 @@ RUNS: Final[Schema] = {
     "involuntary_switches": pl.Int64,
     "instructions": pl.Int64,
     "cycles": pl.Int64,
+    "ima_entries": pl.Int64,
     "exit_code": pl.Int64,
     "signal": pl.Int64,
     "timed_out": pl.Boolean,
     "ok": pl.Boolean,
     "op_ns": pl.Float64,  # median over the probe's batches
     "first_op_ns": pl.Float64,
+    "op_instructions": pl.Float64,  # least batch: no timer tick fell into it
+    "first_op_instructions": pl.Float64,
     "operations": pl.Int64,
 }
 
@@ -79,6 +82,7 @@ AGGREGATES: Final[Schema] = {
 # Metrics of a run, with their units, in the order reports print them.
 METRIC_UNITS: Final[dict[str, str]] = {
     "op_ns": "ns",
+    "op_instructions": "instructions",
     "wall_ns": "ns",
     "user_ns": "ns",
     "system_ns": "ns",
@@ -87,6 +91,7 @@ METRIC_UNITS: Final[dict[str, str]] = {
     "major_faults": "1",
     "voluntary_switches": "1",
     "involuntary_switches": "1",
-    "instructions": "1",
+    "instructions": "instructions",
     "cycles": "1",
+    "ima_entries": "1",
 }

@@ -55,6 +55,31 @@ class Progress:
     total: int
 
 
+def run_job(
+    job: GuestJob, *, on_stage: Callable[[str], None], stop: threading.Event
+) -> GuestResult | GuestFailure:
+    """Run one guest; return its result, or why it gave none.
+
+    Args:
+        job: The guest.
+        on_stage: Called with the name of each stage, `boot` first.
+        stop: Ends the guest when it is set, from another thread.
+    """
+    on_stage("boot")
+    try:
+        return run_guest(
+            job.machine,
+            preset=job.preset,
+            plan=job.plan,
+            configuration=job.configuration,
+            qualifying_data=job.qualifying_data,
+            on_stage=on_stage,
+            stop=stop,
+        )
+    except ExciseError as error:
+        return GuestFailure(configuration=job.configuration, error=error)
+
+
 def run_all(
     jobs: Sequence[GuestJob],
     *,
@@ -83,20 +108,7 @@ def run_all(
 
     def run_one(job: GuestJob) -> GuestResult | GuestFailure:
         nonlocal ended
-        outcome: GuestResult | GuestFailure
-        report(job, "boot")
-        try:
-            outcome = run_guest(
-                job.machine,
-                preset=job.preset,
-                plan=job.plan,
-                configuration=job.configuration,
-                qualifying_data=job.qualifying_data,
-                on_stage=lambda stage: report(job, stage),
-                stop=stop,
-            )
-        except ExciseError as error:
-            outcome = GuestFailure(configuration=job.configuration, error=error)
+        outcome = run_job(job, on_stage=lambda stage: report(job, stage), stop=stop)
         with lock:
             ended += 1
             on_result(outcome)

@@ -11,15 +11,23 @@ from excise.lab.disk import WorkFile
 
 # The probe names its folder by its process number, which must not depend on the set-up before it.
 _STEP_SHELL: Final = """\
+entries() {
+    listed=
+    read -r listed 2>/dev/null </sys/kernel/security/ima/runtime_measurements_count
+}
 step() {
     n=$1
     shift
     echo 2000 >/proc/sys/kernel/ns_last_pid
+    entries
+    listed_before=$listed
     now before
     "$@" >$O/steps/$n.out 2>$O/steps/$n.err
     echo $? >$O/steps/$n.rc
     now after
     echo $((after - before)) >$O/steps/$n.ns
+    entries
+    [ -z "$listed" ] || echo $((listed - listed_before)) >$O/steps/$n.ima
 }
 """
 

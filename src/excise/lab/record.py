@@ -1,22 +1,130 @@
-"""Guests as a capture: journal lines, raw files, and facts that say what a figure's unit is."""
+"""Guests as a capture: journal lines, raw files, and facts that say what a figure's unit is.
+
+In count mode the guest's clock is its number of instructions, so what the guest calls nanoseconds
+is written as instructions here, and nowhere as time.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
 
 from excise.capture import store
-from excise.capture.journal import Event, Loss, Run, Session
+from excise.capture.journal import Event, Loss, Probe, Run, RunHead, Session
 from excise.capture.manifest import Fact, Manifest
 from excise.clock import Clock
-from excise.lab.jobs import GuestFailure, GuestJob
 from excise.lab.processes import program_version
-from excise.lab.run import GuestResult, clock_of
 
+if TYPE_CHECKING:
+    from excise.lab.jobs import GuestFailure, GuestJob
+    from excise.lab.machine import Machine
+    from excise.lab.run import GuestResult, StepResult
+
+INSTRUCTIONS: Final = "instructions"
+_BOOT_ENDS: Final = ("settle", "booted")  # set up, in the initramfs and in Debian
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def file_safe(configuration: str) -> str:
+    """Return the beginning of the names of a guest's raw files."""
+    return _UNSAFE.sub("-", configuration).strip("-")
+
+
+def run_of(result: GuestResult, step: StepResult, *, head: RunHead) -> Run:
+    """Return one step as a run under a head that says which run it is."""
+    counted = result.machine.mode == "count"
+    return Run(
+        **msgspec.structs.asdict(head),
+        wall_ns=None if counted else step.wall_ns,
+        instructions=step.wall_ns if counted else None,
+        ima_entries=step.ima_entries,
+        exit_code=step.exit_code,
+        ok=step.exit_code == 0,
+        stderr=step.stderr[-1000:].decode("utf-8", "replace") or None,
+        probe=_probe(result, step.probe),
+    )
+
+
+def _probe(result: GuestResult, probe: Probe | None) -> Probe | None:
+    """Return the probe's line with the clock and the unit that its figures really are of."""
+    if probe is None:
+        return None
+    clock = f"{probe.clock}: {result.clock}"
+    if result.machine.mode != "count":
+        return msgspec.structs.replace(probe, clock=clock)
+    return msgspec.structs.replace(
+        probe,
+        clock=clock,
+        op_ns=[],
+        first_op_ns=None,
+        op_instructions=probe.op_ns,
+        first_op_instructions=probe.first_op_ns,
+    )
+
+
+def boot_of(result: GuestResult, *, head: RunHead) -> list[Run | Event]:
+    """Return the boot as a run on the guest's clock, with the guest's stages as its events."""
+    counted = result.machine.mode == "count"
+    stages = _boot_stages(result.marks_ns)
+    whole = stages[-1][1] if stages else None
+    records: list[Run | Event] = [
+        Run(
+            **msgspec.structs.asdict(head),
+            wall_ns=None if counted else whole,
+            instructions=whole if counted else None,
+            exit_code=0,
+        )
+    ]
+    begin = 0
+    for (name, at_ns), (before, _) in zip(stages, [("kernel", 0), *stages], strict=False):
+        event = before if name == "init" else f"{before} to {name}"
+        records.append(
+            Event(
+                sequence=head.sequence,
+                layer="guest",
+                event=event,
+                start_ns=begin,
+                value=float(at_ns - begin),
+                unit=INSTRUCTIONS if counted else "ns",
+                labels=f"clock={result.clock}",
+            )
+        )
+        begin = at_ns
+    return records
+
+
+def _boot_stages(marks_ns: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the stages up to the boot's end: what is measured afterwards is no part of it."""
+    stages = list(marks_ns.items())
+    ends = [place for place, (name, _) in enumerate(stages) if name in _BOOT_ENDS]
+    return stages[: ends[0] + 1] if ends else stages
+
+
+def raw_files(result: GuestResult) -> dict[str, bytes]:
+    """Return what a capture keeps of a guest as files: kernel log, facts, evidence, by name."""
+    facts: dict[str, Any] = {
+        "configuration": result.configuration,
+        "preset": result.preset,
+        "kernel": {"release": result.kernel.release, "package": result.kernel.package},
+        "clock": result.clock,
+        "marks": result.marks_ns,
+        "wall_s": round(result.wall_s, 3),
+        "stages_wall_s": {name: round(at_s, 3) for name, at_s in result.stages_s.items()},
+        "facts": result.facts,
+    }
+    found = {
+        "dmesg": result.dmesg,
+        "console": result.console.encode(),
+        "cmdline": result.cmdline.encode() + b"\n",
+        "facts.json": msgspec.json.format(msgspec.json.encode(facts), indent=1),
+        **result.evidence,
+    }
+    return {name: data for name, data in found.items() if data}
 
 
 class LabCapture:
@@ -40,10 +148,11 @@ class LabCapture:
         Raises:
             CaptureError: If the path exists and is not an empty folder.
         """
+        from excise.lab.run import clock_of
+
         self.path = path
         self._sequence = 0
-        self._guests = 0
-        twin = next((job.configuration for job in jobs if "(A/A" in job.configuration), None)
+        twins = [job.configuration for job in jobs if "(A/A" in job.configuration]
         clocks = sorted({clock_of(job.machine) for job in jobs})
         manifest = Manifest(
             id=store.new_id(),
@@ -52,41 +161,46 @@ class LabCapture:
             origin="measured",
             excise_version=version,
             baseline=baseline,
-            twin=twin,
+            twin=twins[0] if twins else None,
+            further_twins=twins[1:],
             paired=False,
-            host_facts=_facts(jobs, clocks=clocks),
+            host_facts=lab_facts(jobs, clocks=clocks),
             clocks=[Clock(name=clock) for clock in clocks],
-            notes=[f"A nanosecond of a probe's figure is one of: {', '.join(clocks)}."],
         )
         self._capture = store.Capture.create(path, manifest)
         self._capture.append(Session(state="started", at=store.now(), excise_version=version))
 
     def add(self, outcome: GuestResult | GuestFailure) -> None:
         """Write one guest: its effects, runs and raw files, or why it gave none."""
+        from excise.lab.jobs import GuestFailure
+
         if isinstance(outcome, GuestFailure):
-            self._capture.append(
-                Loss(
-                    source=outcome.configuration,
-                    reason=f"the guest gave no results: {outcome.error}",
-                )
-            )
+            self._capture.append(no_results(outcome))
             return
-        base = _UNSAFE.sub("-", outcome.configuration).strip("-")
-        raw = {
-            "dmesg": outcome.dmesg,
-            "console": outcome.console.encode(),
-            "cmdline": outcome.cmdline.encode() + b"\n",
-            **outcome.evidence,
-        }
-        for name, data in raw.items():
-            if data:
-                self._capture.add_raw(f"{base}.{name}", data)
-        records = [*outcome.effects, *_boot_records(outcome, sequence=self._sequence, run=0)]
+        base = file_safe(outcome.configuration)
+        for name, data in raw_files(outcome).items():
+            self._capture.add_raw(f"{base}.{name}", data)
+        boot = self._head(outcome, task="boot", run=0)
+        records = boot_of(outcome, head=msgspec.structs.replace(boot, phase="first"))
+        runs = [
+            run_of(
+                outcome, each, head=self._head(outcome, task=each.step.task, run=each.step.round)
+            )
+            for each in outcome.steps
+        ]
+        self._capture.extend([*outcome.effects, *records, *map(_phased, runs)])
+
+    def _head(self, outcome: GuestResult, *, task: str, run: int) -> RunHead:
+        head = RunHead(
+            sequence=self._sequence,
+            block=run,
+            task=task,
+            configuration=outcome.configuration,
+            run=run,
+            phase="measured",
+        )
         self._sequence += 1
-        runs = outcome.runs(first_sequence=self._sequence)
-        self._sequence += len(runs)
-        self._guests += 1
-        self._capture.extend([*records, *runs])
+        return head
 
     def close(self) -> None:
         """Write the end of the session and close the capture."""
@@ -109,45 +223,33 @@ class LabCapture:
             self._capture.close()
 
 
-def _boot_records(result: GuestResult, *, sequence: int, run: int) -> list[Run | Event]:
-    """Return the boot as a run, with the stages of the guest as its events."""
-    records: list[Run | Event] = [
-        Run(
-            sequence=sequence,
-            block=0,
-            task="boot",
-            configuration=result.configuration,
-            run=run,
-            phase="first",
-            wall_ns=int(result.wall_s * 1e9),
-            exit_code=0,
-        )
-    ]
-    stages = list(result.marks_ns.items())
-    begin = 0
-    for (name, at_ns), (before, _) in zip(stages, [("kernel", 0), *stages], strict=False):
-        event = before if name == "init" else f"{before} to {name}"
-        records.append(
-            Event(
-                sequence=sequence,
-                layer="guest",
-                event=event,
-                start_ns=begin,
-                value=float(at_ns - begin),
-                labels=f"clock={result.clock}",
-            )
-        )
-        begin = at_ns
-    return records
+def _phased(run: Run) -> Run:
+    """Keep the first run of a command apart; every round of the probe has its own first call."""
+    first = run.run == 0 and run.probe is None
+    return msgspec.structs.replace(run, phase="first" if first else "measured")
 
 
-def _facts(jobs: Sequence[GuestJob], *, clocks: Sequence[str]) -> list[Fact]:
-    kernels = sorted({job.machine.kernel for job in jobs})
+def no_results(failure: GuestFailure) -> Loss:
+    """Return what the journal says of a guest that gave no results."""
+    return Loss(source=failure.configuration, reason=f"the guest gave no results: {failure.error}")
+
+
+def lab_facts(jobs: Sequence[GuestJob], *, clocks: Sequence[str]) -> list[Fact]:
+    """Return what a reader must know of guests, marked with what must agree to compare captures."""
+    kernels = sorted({Path(job.machine.kernel).name for job in jobs})
     return [
-        Fact(name="lab.clock", value=", ".join(clocks), must_agree=True),
-        Fact(name="lab.kernels", value=", ".join(Path(name).name for name in kernels)),
+        *machine_facts(jobs[0].machine, clock=", ".join(clocks)),
+        Fact(name="lab.kernels", value=", ".join(kernels)),
+    ]
+
+
+def machine_facts(machine: Machine, *, clock: str) -> list[Fact]:
+    """Return the facts of a machine; see `lab_facts`."""
+    return [
+        Fact(name="lab.clock", value=clock, must_agree=True),
         Fact(name="lab.qemu", value=program_version("qemu-system-x86_64"), must_agree=True),
-        Fact(name="lab.memory", value=jobs[0].machine.memory_mib, unit="MiB", must_agree=True),
-        Fact(name="lab.cpus", value=jobs[0].machine.cpus, unit="1", must_agree=True),
+        Fact(name="lab.memory", value=machine.memory_mib, unit="MiB", must_agree=True),
+        Fact(name="lab.cpus", value=machine.cpus, unit="1", must_agree=True),
+        Fact(name="lab.root", value=machine.rootfs, must_agree=True),
         Fact(name="lab.network", value=False),
     ]

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from excise.capture.journal import Effect, Probe, Run
+from excise.capture.journal import Effect, Probe, Run, RunHead
 from excise.collect.probe import probe_path
 from excise.errors import HostError, UsageError
 from excise.lab import guest, initramfs, kernels
@@ -24,6 +24,7 @@ from excise.lab.kernels import Kernel
 from excise.lab.machine import Machine, kernel_command_line
 from excise.lab.plan import Plan, Step
 from excise.lab.quote import quote_files
+from excise.lab.record import run_of
 
 GuestClock = Literal["instructions (TCG, icount)", "guest time, emulated (TCG)", "guest time (KVM)"]
 
@@ -36,6 +37,7 @@ class StepResult:
         wall_ns: Nanoseconds of the guest's clock from before the command to its end, the shell's
             fork among them; None if the guest did not say.
         probe: What the probe printed, for a probe step that worked.
+        ima_entries: Entries it added to the IMA list; None for a kernel without one.
     """
 
     step: Step
@@ -44,6 +46,7 @@ class StepResult:
     stdout: bytes
     stderr: bytes
     probe: Probe | None = None
+    ima_entries: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,32 +80,22 @@ class GuestResult:
     wall_s: float
 
     def runs(self, *, first_sequence: int = 0, block: int = 0) -> list[Run]:
-        """Return the steps as journal records, the first round of each task apart."""
-        records = []
-        for offset, result in enumerate(self.steps):
-            step, worked = result.step, result.exit_code == 0
-            records.append(
-                Run(
+        """Return the steps as journal records, numbered from `first_sequence`, by round."""
+        return [
+            run_of(
+                self,
+                result,
+                head=RunHead(
                     sequence=first_sequence + offset,
                     block=block,
-                    task=step.task,
+                    task=result.step.task,
                     configuration=self.configuration,
-                    run=step.round,
-                    phase="first" if step.round == 0 and not step.probe else "measured",
-                    wall_ns=result.wall_ns,
-                    exit_code=result.exit_code,
-                    ok=worked or not step.must_work,
-                    stderr=result.stderr[-1000:].decode("utf-8", "replace") or None,
-                    probe=self._named_clock(result.probe),
-                )
+                    run=result.step.round,
+                    phase="measured",
+                ),
             )
-        return records
-
-    def _named_clock(self, probe: Probe | None) -> Probe | None:
-        """Return the probe's line with the clock that its figures really are of."""
-        if probe is None:
-            return None
-        return msgspec.structs.replace(probe, clock=f"{probe.clock}: {self.clock}")
+            for offset, result in enumerate(self.steps)
+        ]
 
 
 def run_guest(
@@ -275,6 +268,7 @@ def _step_results(plan: Plan, files: dict[str, bytes]) -> tuple[StepResult, ...]
         code = files.get(f"{base}.rc", b"").strip()
         exit_code = int(code) if code.isdigit() else -1
         took = files.get(f"{base}.ns", b"").strip()
+        listed = files.get(f"{base}.ima", b"").strip()
         probe = None
         if step.probe and exit_code == 0:
             try:
@@ -289,6 +283,7 @@ def _step_results(plan: Plan, files: dict[str, bytes]) -> tuple[StepResult, ...]
                 stdout=stdout,
                 stderr=files.get(f"{base}.err", b""),
                 probe=probe,
+                ima_entries=int(listed) if listed.isdigit() else None,
             )
         )
     return tuple(results)

@@ -73,8 +73,26 @@ def tasks(call: SystemCall) -> tuple[str, ...]:
     return tuple(f"{call.name}/{place}" for place in _PLACES)
 
 
+def task_names() -> list[str]:
+    """Return the tasks of all system calls, in the order they are measured."""
+    return [task for call in SYSTEM_CALLS for task in tasks(call)]
+
+
+def operations_of(call: SystemCall, task: str) -> int:
+    """Return the operations of a batch of a system call's task."""
+    on_tmpfs = task.partition("/")[2] in ("", "tmpfs")
+    if on_tmpfs and call.operations_tmpfs is not None:
+        return call.operations_tmpfs
+    return call.operations
+
+
 def syscalls(
-    preset: Preset, *, only: tuple[str, ...] = (), rounds: int = ROUNDS, batches: int | None = None
+    preset: Preset,
+    *,
+    only: tuple[str, ...] = (),
+    rounds: int = ROUNDS,
+    batches: int | None = None,
+    operations: int | None = None,
 ) -> Plan:
     """Return the plan that measures the probe's system calls on tmpfs and ext4.
 
@@ -83,6 +101,7 @@ def syscalls(
         only: Names of system calls or tasks; all if empty.
         rounds: How often the whole list is gone through.
         batches: Batches of each measurement; those of the system call if not given.
+        operations: Operations of each batch; those of the system call if not given.
 
     Raises:
         UsageError: If a name in `only` is not known.
@@ -100,7 +119,7 @@ def syscalls(
         if not only or call.name in only or task in only
     ]
     steps = [
-        _probe_step(call, task, preset, round_number=number, batches=batches)
+        _probe_step(call, task, preset, round_number=number, batches=batches, operations=operations)
         for number in range(rounds)
         for call, task in chosen
     ]
@@ -108,13 +127,17 @@ def syscalls(
 
 
 def _probe_step(
-    call: SystemCall, task: str, preset: Preset, *, round_number: int, batches: int | None
+    call: SystemCall,
+    task: str,
+    preset: Preset,
+    *,
+    round_number: int,
+    batches: int | None,
+    operations: int | None,
 ) -> Step:
     place = task.partition("/")[2] or "tmpfs"
-    operations = call.operations
-    if place == "tmpfs" and call.operations_tmpfs is not None:
-        operations = call.operations_tmpfs
-    command = ["excise-probe", "run", "--workload", call.name, "--operations", str(operations)]
+    each = operations or operations_of(call, task)
+    command = ["excise-probe", "run", "--workload", call.name, "--operations", str(each)]
     command += [
         "--batches",
         str(batches or call.batches),
@@ -123,6 +146,20 @@ def _probe_step(
         *preset.probe_options,
     ]
     return Step(task=task, command=tuple(command), round=round_number, probe=True)
+
+
+def distinct(name: str) -> Plan | None:
+    """Return the plan that `files:N` or `exec:N` stands for, None for any other name.
+
+    Raises:
+        UsageError: If there is no number after the colon.
+    """
+    kind, _, number = name.partition(":")
+    if kind not in ("files", "exec"):
+        return None
+    if not number.isdigit() or not int(number):
+        raise UsageError("needs a number, as in files:100", source=f"workload {name}")
+    return distinct_files(int(number), read=kind == "files")
 
 
 def distinct_files(count: int, *, read: bool = True) -> Plan:
@@ -145,10 +182,18 @@ def distinct_files(count: int, *, read: bool = True) -> Plan:
     return Plan(steps=(Step(task="distinct_files", command=("sh", "-c", text)),), files=files)
 
 
-def command(*words: str, preset: Preset, repetitions: int = 1) -> Plan:
-    """Return the plan that runs a command that the guest's busybox has, several times."""
+def command(*words: str, preset: Preset, repetitions: int = 1, through_probe: bool = False) -> Plan:
+    """Return the plan that runs a command that the guest has, several times.
+
+    Args:
+        words: Program and arguments.
+        preset: Whose probe options confine the command.
+        repetitions: How often it is run.
+        through_probe: Start it by the probe also where nothing confines it, so that the probe's
+            start is no part of a difference.
+    """
     wrapper: tuple[str, ...] = ()
-    if preset.probe_options:
+    if preset.probe_options or through_probe:
         wrapper = (
             "excise-probe",
             "exec",

@@ -43,6 +43,7 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
         Section(heading="Summary", blocks=[*_warnings(dataset), *_summary_blocks(rows, metric)]),
         *trend_sections(rows, verdicts),
         *_memory(reader, metric, rows),
+        *_entries(reader, metric),
         *_proof(dataset),
     ]
     return Report(
@@ -137,6 +138,7 @@ def build_report(
     data["stability"] = _plain(verdicts)
     sections += trend_sections(rows, verdicts)
     sections += _memory(reader, metric, rows)
+    sections += _entries(reader, metric)
     explained = _attributed(dataset)
     if explained:
         sections.append(_attribution_section(explained))
@@ -170,7 +172,10 @@ def result_line(row: Comparison, *, effects: Iterable[str] = ()) -> str:
     name = f"{row.task} {row.event}".strip()
     if math.isnan(row.ratio):
         return f"{name} under {row.configuration}: not comparable ({'; '.join(row.notes)})"
-    said = [f"{row.n:,} {'pairs' if row.order == 'paired blocks' else 'runs'}"]
+    units = {"paired blocks": "pairs", "exact counts": "rounds"}
+    said = [f"{row.n:,} {units.get(row.order, 'runs')}"]
+    if row.noise_ratio is not None:
+        said.append(f"noise floor {100 * row.noise_ratio:.3f} %")
     if row.effective_n is not None:
         said[0] += f", ESS {row.effective_n:.0f}"
     if row.aa is not None:
@@ -213,7 +218,9 @@ def _comparison_section(found: Comparisons, datasets: Sequence[Dataset]) -> Sect
         Paragraph(text=f"Compared by force although {line}", kind="warning")
         for line in found.forced
     ]
-    blocks.append(tables.comparison_table(found))
+    exact = all(row.order == "exact counts" for row in found.rows)
+    side_by_side = exact and len({row.configuration for row in found.rows}) > 1
+    blocks.append((tables.counts_table if side_by_side else tables.comparison_table)(found))
     if chart := pictures.interval_chart(found):
         blocks.append(chart)
     if table := tables.aa_table(found):
@@ -273,7 +280,7 @@ def _memory(
     if metric is not None or "max_rss_bytes" not in reader.metrics:
         return []
     # In a workload of the probe the child is the probe: its memory says nothing of the task.
-    own = {row.task for row in summarised if row.metric == "op_ns"}
+    own = {row.task for row in summarised if row.metric in ("op_ns", "op_instructions")}
     rows = [
         summary_of(each) for each in reader.read(metric="max_rss_bytes") if each.task not in own
     ]
@@ -286,6 +293,13 @@ def _memory(
             blocks=[tables.summary_table(rows, name="memory", caption=caption)],
         )
     ]
+
+
+def _entries(reader: SeriesReader, metric: str | None) -> list[Section]:
+    if metric is not None or "ima_entries" not in reader.metrics:
+        return []
+    table = tables.entries_table([summary_of(each) for each in reader.read(metric="ima_entries")])
+    return [Section(heading="IMA entries per task", blocks=[table])] if table.rows else []
 
 
 def _proof(*datasets: Dataset) -> list[Section]:

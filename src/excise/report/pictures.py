@@ -10,7 +10,7 @@ import polars as pl
 
 from excise.cost.attribution import Attribution
 from excise.cost.comparison import Comparisons
-from excise.cost.series import TIME_METRICS, metrics_of
+from excise.cost.series import OWN_METRICS, metrics_of
 from excise.events.dataset import Dataset
 from excise.events.schema import METRIC_UNITS
 from excise.report.model import Chart, file_safe
@@ -18,7 +18,12 @@ from excise.report.tables import part_label, shown, verdict_text
 
 POINTS_PER_CHART: Final = 2000
 CHARTED_TASKS: Final = 12
-_AXIS: Final = {"op_ns": "time per operation", "wall_ns": "wall time", "max_rss_bytes": "max RSS"}
+_AXIS: Final = {
+    "op_ns": "time per operation",
+    "op_instructions": "instructions per operation",
+    "wall_ns": "wall time",
+    "max_rss_bytes": "max RSS",
+}
 
 
 def interval_chart(found: Comparisons) -> Chart | None:
@@ -44,10 +49,15 @@ def interval_chart(found: Comparisons) -> Chart | None:
         title=f"Cost against {found.baseline}",
         rows=rows[:200],
         unit="",
-        caption=f"Ratio of each configuration to {found.baseline} with its 95 % interval; "
+        caption=f"Ratio of each configuration to {found.baseline} with {_known(found)}; "
         f"inside the band a difference would not matter (margin {found.margin_ratio:.1%})",
         axis=f"ratio to {found.baseline}",
     )
+
+
+def _known(found: Comparisons) -> str:
+    exact = all(row.order == "exact counts" for row in found.rows)
+    return "what the noise floor leaves open" if exact else "its 95 % interval"
 
 
 def run_charts(dataset: Dataset, *, metric: str | None = None) -> Iterator[Chart]:
@@ -86,7 +96,7 @@ def run_charts(dataset: Dataset, *, metric: str | None = None) -> Iterator[Chart
 
 
 def _own_metric(runs: pl.DataFrame) -> str | None:
-    for name in TIME_METRICS:
+    for name in OWN_METRICS:
         if runs.get_column(name).null_count() < runs.height:
             return name
     return None

@@ -10,6 +10,7 @@ from typing import Final
 from excise.capture.journal import Effect, Loss
 from excise.cost.attribution import Attribution, Part
 from excise.cost.comparison import Comparison, Comparisons
+from excise.cost.counted import INSTRUCTIONS
 from excise.cost.summary import TaskSummary
 from excise.report.model import NOTHING, Cell, Column, Emphasis, Table, file_safe
 from excise.stats import AAOutcome, Verdict
@@ -69,6 +70,8 @@ def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: s
     statistics = [
         each for each in _STATISTICS if any(getattr(row, each) is not None for row in rows)
     ]
+    if unit == INSTRUCTIONS:  # said once: the word in each cell would hide the numbers
+        caption += f"; in {unit}"
     columns += [
         Column(name=each, heading=each, value_unit=unit, optional=each in _OPTIONAL)
         for each in statistics
@@ -86,7 +89,7 @@ def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: s
         line = [_word(row.task), _word(row.configuration)]
         if parts:
             line.append(_word(_part_name(row)))
-        line += [_statistic(row, each) for each in statistics]
+        line += [_statistic(row, each, bare=unit == INSTRUCTIONS) for each in statistics]
         line.append(_count(row.n))
         if measured:
             line.append(_count(row.effective_n))
@@ -101,10 +104,36 @@ _OPTIONAL: Final = ("sd", "p99", "max", "min")
 _STATISTICS: Final = ("first", "min", "mean", "median", "p95", "p99", "max", "sd")
 
 
-def _statistic(row: TaskSummary, name: str) -> Cell:
+def _statistic(row: TaskSummary, name: str, *, bare: bool) -> Cell:
     if name == "mean" and row.growing:
         return Cell(text="grows", emphasis="warn")
-    return value_cell(getattr(row, name), row.unit)
+    return value_cell(getattr(row, name), "1" if bare else row.unit)
+
+
+def entries_table(rows: Sequence[TaskSummary]) -> Table:
+    """Return how many entries each task added to the IMA list, the first run apart."""
+    return Table(
+        name="ima-entries",
+        columns=[
+            Column(name="task", heading="Task", align="left"),
+            Column(name="configuration", heading="Configuration", align="left"),
+            Column(name="first", heading="First run", value_unit="1"),
+            Column(name="median", heading="Each later run", value_unit="1"),
+            Column(name="n", heading="n"),
+        ],
+        rows=[
+            [
+                _word(row.task),
+                _word(row.configuration),
+                value_cell(row.first, "1"),
+                value_cell(row.median, "1"),
+                _count(row.n),
+            ]
+            for row in rows
+            if (row.first or 0) > 0 or (row.max or 0) > 0
+        ],
+        caption="Entries added to the kernel's IMA list; tasks that added none are left out",
+    )
 
 
 def _common_unit(rows: Sequence[TaskSummary]) -> str:
@@ -136,6 +165,9 @@ def comparison_table(found: Comparisons) -> Table:
         Column(name="effective_n", heading="ESS", optional=True),
         Column(name="p_holm", heading="p (Holm)", optional=True),
     ]
+    if any(row.order == "exact counts" for row in found.rows):
+        columns[3] = Column(name="interval", heading="To within the floor")
+        columns.insert(4, Column(name="noise_ratio", heading="Noise floor"))
     if any(row.event for row in found.rows):
         columns.insert(1, Column(name="event", heading="Part", align="left"))
         if len(arms) == 1:  # the caption names it: its column makes room for the parts
@@ -149,6 +181,52 @@ def comparison_table(found: Comparisons) -> Table:
         f"margin {per_cent(found.margin_ratio)}",
         notes=[*_orders(found.rows), *_more_runs(found.rows), *_holm(found.rows)],
     )
+
+
+def counts_table(found: Comparisons) -> Table:
+    """Return counts side by side: a row a task, the baseline's count, each configuration's change.
+
+    A change that is not above the noise floor is muted.
+    """
+    arms = list(dict.fromkeys(row.configuration for row in found.rows))
+    tasks: dict[tuple[str, str], dict[str, Comparison]] = {}
+    for row in found.rows:
+        tasks.setdefault((row.task, row.event), {})[row.configuration] = row
+    rows = []
+    for (task, event), by_arm in tasks.items():
+        one = next(iter(by_arm.values()))
+        base = "" if math.isnan(one.baseline_value) else format_count(one.baseline_value)
+        cells = [_word(f"{task} {event}".strip()), Cell(text=base, value=one.baseline_value)]
+        cells.append(_floor(one.noise_ratio))
+        cells += [_change(by_arm[arm]) if arm in by_arm else DASH for arm in arms]
+        rows.append(cells)
+    return Table(
+        name="counts",
+        columns=[
+            Column(name="task", heading="Task", align="left"),
+            Column(name="baseline_value", heading=found.baseline, value_unit=_unit_of(found.rows)),
+            Column(name="noise_ratio", heading="Noise"),
+            *(Column(name=f"ratio_{i}", heading=arm) for i, arm in enumerate(arms)),
+        ],
+        rows=rows,
+        caption=f"{_unit_of(found.rows).capitalize()} under {found.baseline}, and what each "
+        "configuration adds",
+        notes=_orders(found.rows),
+    )
+
+
+def _floor(noise_ratio: float | None) -> Cell:
+    if noise_ratio is None:
+        return DASH
+    return Cell(text=f"{100 * noise_ratio:.3f} %", value=noise_ratio)
+
+
+def _change(row: Comparison) -> Cell:
+    if math.isnan(row.ratio):
+        return DASH
+    hidden = row.noise_ratio is not None and abs(row.ratio - 1.0) <= row.noise_ratio
+    text = f"{100 * (row.ratio - 1.0):+.2f} %"
+    return Cell(text=text, value=row.ratio, emphasis="muted" if hidden else "none")
 
 
 def _comparison_cell(row: Comparison, column: str) -> Cell:
@@ -167,6 +245,8 @@ def _comparison_cell(row: Comparison, column: str) -> Cell:
             return Cell(text=_short_verdict(row), value=str(row.verdict), emphasis=emphasis)
         case "value" | "baseline_value":
             return value_cell(getattr(row, column), row.unit)
+        case "noise_ratio":
+            return _floor(row.noise_ratio)
         case "p_holm":
             p = row.p_holm
             return DASH if p is None else Cell(text=f"{p:.2g}", value=p)
@@ -217,6 +297,8 @@ def _orders(rows: Iterable[Comparison]) -> list[str]:
         "paired blocks": "Ratio: median of ln ratios over randomised blocks; interval: sign test.",
         "order unknown": "Order unknown: ratio of medians; test: Brunner-Munzel. Drift may look "
         "like a cost.",
+        "exact counts": "Instructions of the guest, user and kernel: least batch of a round, "
+        "middle one of the rounds. Noise: what A/A guests differed by; smaller changes are muted.",
         "published values": "Published values: ratio of the printed figures; no interval exists.",
     }
     return [words[order] for order in orders]

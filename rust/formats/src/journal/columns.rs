@@ -68,7 +68,7 @@ fn text<'a>(text: &'a Option<Text<'_>>) -> Option<&'a str> {
 }
 
 /// Names of the integer columns of runs, in the order of `Runs::integers`.
-pub const RUN_INTEGERS: [&str; 18] = [
+pub const RUN_INTEGERS: [&str; 19] = [
     "sequence",
     "block",
     "run",
@@ -83,6 +83,7 @@ pub const RUN_INTEGERS: [&str; 18] = [
     "involuntary_switches",
     "instructions",
     "cycles",
+    "ima_entries",
     "exit_code",
     "signal",
     "operations",
@@ -98,8 +99,9 @@ pub struct Runs {
     pub names: [Names; 3],
     /// `timed_out` and `ok` (u8).
     pub booleans: [Fixed; 2],
-    /// `op_ns` (median over batches) and `first_op_ns` (f64).
-    pub floats: [Fixed; 2],
+    /// `op_ns` (median over batches), `first_op_ns`, `op_instructions` (least batch, which no timer
+    /// tick fell into) and `first_op_instructions` (f64).
+    pub floats: [Fixed; 4],
     /// Every batch's time per operation (f64), run after run; `batches` tells how many each has.
     pub op_ns: Fixed,
 }
@@ -135,6 +137,7 @@ impl Runs {
             line.involuntary_switches,
             line.instructions,
             line.cycles,
+            line.ima_entries,
             line.exit_code,
             line.signal,
             probe.map(|probe| probe.operations),
@@ -150,9 +153,11 @@ impl Runs {
         let [timed_out, ok] = &mut self.booleans;
         timed_out.boolean(line.timed_out);
         ok.boolean(line.ok);
-        let [op_ns, first_op_ns] = &mut self.floats;
+        let [op_ns, first_op_ns, op_instructions, first_op_instructions] = &mut self.floats;
         op_ns.float(probe.and_then(median));
         first_op_ns.float(probe.and_then(|probe| probe.first_op_ns));
+        op_instructions.float(probe.and_then(least));
+        first_op_instructions.float(probe.and_then(|probe| probe.first_op_instructions));
         if let (true, Some(probe)) = (with_batches, probe) {
             for value in &probe.op_ns {
                 self.op_ns.float(Some(*value));
@@ -171,6 +176,11 @@ fn median(probe: &Probe) -> Option<f64> {
     }
     let lower = *sorted.get(middle.checked_sub(1)?)?;
     Some(lower + (upper - lower) / 2.0)
+}
+
+fn least(probe: &Probe) -> Option<f64> {
+    let counts = probe.op_instructions.iter().copied();
+    counts.min_by(f64::total_cmp)
 }
 
 /// Child events as columns.

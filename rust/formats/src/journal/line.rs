@@ -31,9 +31,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 /// What the probe printed, as far as tables need it.
 #[derive(Debug, Deserialize)]
 pub struct Probe {
+    #[serde(default)]
     pub op_ns: Vec<f64>,
     #[serde(default)]
     pub first_op_ns: Option<f64>,
+    #[serde(default)]
+    pub op_instructions: Vec<f64>,
+    #[serde(default)]
+    pub first_op_instructions: Option<f64>,
     pub operations: i64,
 }
 
@@ -60,6 +65,7 @@ pub struct Line<'a> {
     pub involuntary_switches: Option<i64>,
     pub instructions: Option<i64>,
     pub cycles: Option<i64>,
+    pub ima_entries: Option<i64>,
     pub exit_code: Option<i64>,
     pub signal: Option<i64>,
     pub timed_out: Option<bool>,
@@ -165,6 +171,8 @@ fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
 #[derive(Deserialize)]
 struct Tail {
     #[serde(default)]
+    ima_entries: Option<i64>,
+    #[serde(default)]
     probe: Option<Probe>,
     ok: bool,
 }
@@ -209,6 +217,7 @@ fn launched(bytes: &[u8]) -> Option<Line<'_>> {
     let members = cursor.rest.strip_prefix(b",")?;
     let tail: Tail = serde_json::from_slice(&[b"{", members].concat()).ok()?;
     line.ok = Some(tail.ok);
+    line.ima_entries = tail.ima_entries;
     line.probe = tail.probe;
     Some(line)
 }

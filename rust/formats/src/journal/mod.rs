@@ -154,6 +154,19 @@ mod tests {
     }
 
     #[test]
+    fn counted_batches_give_the_least_and_no_time() {
+        let probe = r#""ima_entries":3,"probe":{"workload":"stat","operations":40,"op_ns":[],"op_instructions":[9.0,7.5,8.0],"first_op_instructions":12.0},"ok":true}"#;
+        let line = LAUNCHED.replace("\"ok\":true}", probe);
+        let tables = read(line.as_bytes(), true).unwrap();
+        let [op_ns, first_op_ns, op_instructions, first_op_instructions] = &tables.runs.floats;
+        assert_eq!((op_ns.nulls, first_op_ns.nulls), (1, 1));
+        assert_eq!(floats(op_instructions), [7.5]);
+        assert_eq!(floats(first_op_instructions), [12.0]);
+        assert_eq!(integers(&tables, "ima_entries"), [Some(3)]);
+        assert_eq!(integers(&tables, "batches"), [Some(0)]);
+    }
+
+    #[test]
     fn events_have_defaults_and_other_kinds_are_only_located() {
         let lines = concat!(
             r#"{"kind":"session","state":"started"}"#,

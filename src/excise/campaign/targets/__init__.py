@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from excise.campaign.target_spec import LocalTarget
+from excise.campaign.target_spec import LabTarget, LocalTarget
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -133,6 +133,11 @@ def target_of(
     Raises:
         UsageError: If the target cannot do so many at a time.
     """
+    spec = campaign.target
+    if isinstance(spec, LabTarget):
+        from excise.campaign.targets.lab import LabCampaignTarget
+
+        return LabCampaignTarget(campaign, spec=spec, jobs=jobs, on_stage=on_stage)
     if jobs != 1:
         raise UsageError(
             "--jobs is for guests of the lab: runs at the same time on one machine would be "
@@ -140,8 +145,7 @@ def target_of(
         )
     from excise.campaign.targets.local import LocalCampaignTarget
 
-    if not isinstance(campaign.target, LocalTarget):
-        raise UsageError("campaigns on this kind of target cannot be run yet")
+    assert isinstance(spec, LocalTarget)
     return LocalCampaignTarget(campaign)
 
 
