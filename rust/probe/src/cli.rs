@@ -3,7 +3,7 @@
 use crate::error::ProbeError;
 use crate::mechanism::Wanted;
 use crate::workload;
-use crate::{exec, launch, run};
+use crate::{exec, launch, run, trace};
 use lexopt::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,6 +22,8 @@ pub enum Command {
     Info,
     /// Serve requests.
     Launch(launch::Options),
+    /// Trace kernel functions.
+    Trace(trace::Asked),
     /// Do nothing, as /bin/true does: what `fork_execve` executes.
     True,
 }
@@ -35,6 +37,7 @@ Usage: excise-probe COMMAND [OPTIONS]
   exec     put itself under Landlock or seccomp, then become another program
   info     print what this kernel and machine offer, as one JSON line
   launch   run commands one after the other, measured; requests on standard input
+  trace    trace hooks of the security framework and other kernel functions
 
 excise-probe COMMAND --help tells more. Exit codes: 0 done, 1 a step failed, 2 wrong usage,
 4 the kernel lacks something.
@@ -83,6 +86,7 @@ Usage: excise-probe run --workload NAME [OPTIONS]
   --batches B         batches (11)
   --directory DIR     where files are made, in a folder of their own (TMPDIR, or /tmp)
   --calibrate         print only the number of operations that calibration finds
+  --mark              for traces: a getppid with a mark as its arguments before and after each batch
 ",
     );
     text.push_str(MECHANISMS_HELP);
@@ -123,7 +127,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Probe
     let mut parser = lexopt::Parser::from_iter(words);
     match parser.next().map_err(usage)? {
         None => Err(usage(
-            "a command is missing: run, exec, info or launch (see --help)",
+            "a command is missing: run, exec, info, launch or trace (see --help)",
         )),
         Some(Short('h') | Long("help")) => Ok(Command::Print(HELP.to_owned())),
         Some(Short('V') | Long("version")) => Ok(Command::Print(format!(
@@ -135,9 +139,11 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Probe
             Some("exec") => parse_exec(&mut parser),
             Some("info") => parse_info(&mut parser),
             Some("launch") => parse_launch(&mut parser),
+            Some("trace") => trace::parse(&mut parser).map(Command::Trace),
+            Some("held") => parse_held(&mut parser),
             Some("true") => Ok(Command::True),
             _ => Err(usage(format!(
-                "unknown command {}: expected run, exec, info or launch",
+                "unknown command {}: expected run, exec, info, launch or trace",
                 word.to_string_lossy()
             ))),
         },
@@ -191,6 +197,7 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, ProbeError> {
         batches: 11,
         directory: std::env::temp_dir(),
         calibrate: false,
+        mark: false,
         wanted: Wanted::default(),
     };
     while let Some(argument) = parser.next().map_err(usage)? {
@@ -203,6 +210,7 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, ProbeError> {
             Long("batches") => options.batches = count(parser, "--batches")?,
             Long("directory") => options.directory = PathBuf::from(parser.value().map_err(usage)?),
             Long("calibrate") => options.calibrate = true,
+            Long("mark") => options.mark = true,
             Long(word) => {
                 let word = word.to_owned();
                 if !mechanism(&word, parser, &mut options.wanted)? {
@@ -258,6 +266,13 @@ fn parse_exec(parser: &mut lexopt::Parser) -> Result<Command, ProbeError> {
         return Err(usage("exec: --directory means nothing without --landlock"));
     }
     Ok(Command::Exec(options))
+}
+
+/// What `trace` starts its command by; not in the help.
+fn parse_held(parser: &mut lexopt::Parser) -> Result<Command, ProbeError> {
+    let words: Vec<_> = parser.raw_args().map_err(usage)?.collect();
+    let command = words.into_iter().skip_while(|word| word == "--").collect();
+    Ok(Command::Trace(trace::Asked::Held(command)))
 }
 
 fn parse_info(parser: &mut lexopt::Parser) -> Result<Command, ProbeError> {

@@ -15,6 +15,7 @@ mod launch;
 mod mechanism;
 mod run;
 mod sys;
+mod trace;
 mod workload;
 
 use cli::Command;
@@ -39,6 +40,10 @@ fn perform(command: Command) -> Result<u8, ProbeError> {
         Command::Print(text) => print(&text).map(|()| 0),
         Command::Info => print_line(info::main()?).map(|()| 0),
         Command::Launch(options) => launch::main(options),
+        Command::Trace(asked) => {
+            let (text, code) = trace::main(asked)?;
+            text.map_or(Ok(()), |text| print(&text)).map(|()| code)
+        }
         Command::Exec(options) => match exec::main(&options)? {},
         Command::Run(options) => {
             let (line, fit) = run::main(&options)?;

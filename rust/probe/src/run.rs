@@ -3,12 +3,15 @@
 use crate::error::ProbeError;
 use crate::mechanism::{self, Allowance, Forbidden, InForce, Wanted};
 use crate::sys::clock::Clock;
-use crate::sys::landlock;
+use crate::sys::{hold, landlock};
 use crate::workload::{c_path, Planned, Workload, MAPPED_BYTES};
 use serde::Serialize;
 use std::path::PathBuf;
 
 const CLOCK: Clock = Clock::MonotonicRaw;
+/// Second argument of a mark, before and after a batch.
+const MARK_BEGIN: u64 = 1;
+const MARK_END: u64 = 2;
 /// Largest part of a batch that the clock's resolution may be.
 const MAX_RESOLUTION_RATIO: f64 = 0.001;
 /// A batch that calibration aims at is at least so long.
@@ -33,6 +36,8 @@ pub struct Options {
     pub directory: PathBuf,
     /// Print the number of operations that calibration found, and nothing else.
     pub calibrate: bool,
+    /// Mark each batch for a trace.
+    pub mark: bool,
     /// Mechanisms to put on first.
     pub wanted: Wanted,
 }
@@ -75,7 +80,7 @@ pub fn main(options: &Options) -> Result<(String, bool), ProbeError> {
     )?;
     let resolution_ns = CLOCK.measured_resolution_ns();
     let mut workload = planned.set_up()?;
-    let first_op_ns = time_batch(workload.as_mut(), 1)?;
+    let first_op_ns = time_batch(workload.as_mut(), 1, options.mark)?;
     let shortest_ns = shortest_batch_ns(resolution_ns);
     let operations = match options.operations {
         Some(operations) => operations,
@@ -86,7 +91,7 @@ pub fn main(options: &Options) -> Result<(String, bool), ProbeError> {
     }
     let mut times_ns = Vec::with_capacity(options.batches as usize);
     for _ in 0..options.batches {
-        times_ns.push(time_batch(workload.as_mut(), operations)?);
+        times_ns.push(time_batch(workload.as_mut(), operations, options.mark)?);
     }
     drop(workload);
     let fastest_ns = times_ns.iter().copied().min().unwrap_or_default().max(1);
@@ -123,11 +128,19 @@ fn too_coarse(ratio: f64, operations: u64) -> String {
 }
 
 /// Time one batch, in nanoseconds.
-fn time_batch(workload: &mut dyn Workload, operations: u64) -> Result<u64, ProbeError> {
+///
+/// The marks are outside of what is timed.
+fn time_batch(workload: &mut dyn Workload, operations: u64, mark: bool) -> Result<u64, ProbeError> {
     workload.prepare(operations)?;
+    if mark {
+        hold::mark(MARK_BEGIN, operations);
+    }
     let start_ns = CLOCK.now_ns();
     let outcome = workload.operate(operations);
     let end_ns = CLOCK.now_ns();
+    if mark {
+        hold::mark(MARK_END, operations);
+    }
     outcome?;
     workload.finish(operations)?;
     Ok(end_ns.saturating_sub(start_ns))
@@ -145,7 +158,7 @@ fn calibrate(workload: &mut dyn Workload, shortest_ns: u64) -> Result<u64, Probe
     while operations < MOST_OPERATIONS {
         let mut fastest_ns = u64::MAX;
         for _ in 0..ATTEMPTS {
-            fastest_ns = fastest_ns.min(time_batch(workload, operations)?);
+            fastest_ns = fastest_ns.min(time_batch(workload, operations, false)?);
             if fastest_ns < wanted_ns {
                 break; // too few already: no need to try again
             }

@@ -8,6 +8,7 @@
 pub mod calls;
 pub mod clock;
 pub mod fd;
+pub mod hold;
 pub mod landlock;
 pub mod memory;
 pub mod perf;

@@ -1,0 +1,129 @@
+//! `excise-probe trace`: kernel functions, traced through tracefs, which is left as it was found.
+
+mod backend;
+mod btf;
+mod functions;
+mod options;
+mod report;
+mod session;
+mod state;
+mod subject;
+mod tracefs;
+
+use options::HELP;
+pub use options::{parse, Asked};
+
+use crate::error::ProbeError;
+use crate::sys::hold;
+use functions::{Available, Hook};
+use serde::Serialize;
+use std::ffi::OsString;
+use tracefs::Folder;
+
+/// What to print, and the exit code.
+pub type Answer = (Option<String>, u8);
+
+/// Do what is asked for.
+pub fn main(asked: Asked) -> Result<Answer, ProbeError> {
+    match asked {
+        Asked::Help => Ok((Some(HELP.to_owned()), 0)),
+        Asked::Catalogue => Ok((Some(catalogue()?), 0)),
+        Asked::Held(command) => held(&command),
+        Asked::Restore { states } => {
+            let restored = state::restore(&states)?;
+            Ok((Some(format!("{{\"restored\":{restored}}}\n")), 0))
+        }
+        Asked::Trace(options) => session::run(&options),
+    }
+}
+
+/// This kernel's hooks, from its BTF; none where it has no BTF.
+fn kernel_hooks(available: &Available) -> Vec<Hook> {
+    let names = std::fs::read("/sys/kernel/btf/vmlinux")
+        .ok()
+        .and_then(|data| btf::hooks(&data))
+        .unwrap_or_default();
+    functions::catalogue(&names, available)
+}
+
+#[derive(Serialize)]
+struct Catalogue {
+    kernel_release: String,
+    source: &'static str,
+    hooks: Vec<Entry>,
+    module_functions: Vec<functions::Matched>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    group: &'static str,
+    #[serde(flatten)]
+    hook: Hook,
+}
+
+/// The catalogue as one JSON line.
+fn catalogue() -> Result<String, ProbeError> {
+    let found = tracefs::find_or_mount()?;
+    let available = Available::read(&found.top);
+    if found.mounted {
+        let _ = tracefs::unmount(found.top.path());
+    }
+    let available = available?;
+    let hooks = kernel_hooks(&available);
+    let module_functions = functions::MODULES
+        .iter()
+        .map(|(name, _)| functions::Matched {
+            pattern: (*name).to_owned(),
+            functions: functions::module_functions(name, &hooks, &available)
+                .map_or(0, |names| names.len()),
+        })
+        .collect();
+    let mut entries: Vec<_> = hooks
+        .into_iter()
+        .map(|hook| Entry {
+            group: functions::group(&hook.hook),
+            hook,
+        })
+        .collect();
+    let mut source = "BTF, available_filter_functions";
+    if entries.is_empty() {
+        source = "available_filter_functions (this kernel has no BTF)";
+        entries.extend(without_btf(&available));
+    }
+    report::line(&Catalogue {
+        kernel_release: report::kernel_release(),
+        source,
+        hooks: entries,
+        module_functions,
+    })
+}
+
+/// What is known without BTF: the functions that are named like callers of hooks.
+fn without_btf(available: &Available) -> impl Iterator<Item = Entry> + '_ {
+    available.names().filter_map(|name| {
+        let hook = name.strip_prefix("security_")?.to_owned();
+        Some(Entry {
+            group: functions::group(&hook),
+            hook: Hook {
+                hook,
+                function: Some(name.clone()),
+            },
+        })
+    })
+}
+
+/// Stop until resumed, then become the command.
+fn held(command: &[OsString]) -> Result<Answer, ProbeError> {
+    hold::stop_self().map_err(|error| ProbeError::step("SIGSTOP", &error))?;
+    let options = crate::exec::Options {
+        directory: None,
+        wanted: crate::mechanism::Wanted::default(),
+        command: command.to_vec(),
+    };
+    match crate::exec::main(&options)? {}
+}
+
+/// The folder of an instance, made.
+fn make_instance(folder: &Folder) -> Result<(), ProbeError> {
+    std::fs::create_dir(folder.path()).map_err(|error| tracefs::refused(folder.path(), &error))
+}

@@ -1,0 +1,318 @@
+//! One trace from the state file to the last setting put back.
+
+use super::backend::{self, Beside, Offer};
+use super::functions::{self, Available};
+use super::options::{Options, Subject};
+use super::report::{self, Summary};
+use super::state::{self, State, StateFile};
+use super::subject::{self, Held};
+use super::tracefs::{self, Folder};
+use super::{kernel_hooks, make_instance, Answer};
+use crate::error::{describe, ProbeError};
+use crate::sys::clock::Clock;
+use crate::sys::process::{self, Ending};
+use crate::sys::signal::SignalFile;
+use crate::sys::{fd, hold};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// Time between two looks at the buffers.
+const TICK_NS: u64 = 20_000_000;
+/// Time that a command has after a signal to us before it gets one, and then before it is killed.
+const PATIENCE_NS: u64 = 1_000_000_000;
+const EXIT_STOPPED: u8 = 130;
+/// Functions of the calibration: `read_null` returns 0 at once, and `vfs_read` calls it when
+/// `/dev/null` is read.
+const EMPTY: &str = "read_null";
+const OUTER: &str = "vfs_read";
+
+/// Trace; the answer is the summary (if it goes to standard output) and the exit code.
+pub fn run(options: &Options) -> Result<Answer, ProbeError> {
+    // Before anything is changed: whatever can be wrong with the call.
+    let mut output = create(&options.output)?;
+    let mut calibration = create(&options.calibration_output)?;
+    let mut summary_file = options.summary.as_deref().map(create).transpose()?;
+    state::refuse_beside_others(&options.states)?;
+    let signals = SignalFile::block_all().map_err(|e| ProbeError::step("signalfd", &e))?;
+    let untraced_wall_ns = match &options.subject {
+        Subject::Command(command) => (0..options.untraced)
+            .map(|_| run_untraced(command))
+            .collect::<Result<Vec<_>, _>>()?,
+        _ => Vec::new(),
+    };
+    let found = tracefs::find_or_mount()?;
+    let file = StateFile::create(&options.states, State::new(&found, true))?;
+    let mut work = Work {
+        options,
+        file,
+        signals,
+        stopped: false,
+        pipe: None,
+        written: 0,
+    };
+    let outcome = work.trace(&mut output, &mut calibration);
+    work.pipe = None; // an instance that is read from cannot be removed
+    let undone = work.file.undo();
+    let mut summary = outcome?;
+    undone?;
+    summary.untraced_wall_ns = untraced_wall_ns;
+    let code = match summary.stopped && matches!(options.subject, Subject::Command(_)) {
+        true => EXIT_STOPPED,
+        false => summary.exit_code.unwrap_or_default(),
+    };
+    let text = report::line(&summary)?;
+    match (&mut summary_file, &options.summary) {
+        (Some(file), Some(path)) => {
+            file.write_all(text.as_bytes())
+                .map_err(|error| cannot_write(path, &error))?;
+            Ok((None, code))
+        }
+        _ => Ok((Some(text), code)),
+    }
+}
+
+fn create(path: &Path) -> Result<File, ProbeError> {
+    File::create(path).map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> ProbeError {
+    ProbeError::Failed(format!("{}: {}", path.display(), describe(error)))
+}
+
+/// Run a command to its end, as it will be run when traced.
+fn run_untraced(command: &[OsString]) -> Result<u64, ProbeError> {
+    let held = Held::start(command)?;
+    let start_ns = Clock::Monotonic.now_ns();
+    held.resume()?;
+    held.wait()?;
+    Ok(Clock::Monotonic.now_ns().saturating_sub(start_ns))
+}
+
+struct Work<'a> {
+    options: &'a Options,
+    file: StateFile,
+    signals: SignalFile,
+    stopped: bool,
+    pipe: Option<File>,
+    written: u64,
+}
+
+/// What the wait for the subject's end gave.
+struct Ended {
+    ending: Option<Ending>,
+    wall_ns: u64,
+}
+
+impl Work<'_> {
+    fn trace(&mut self, output: &mut File, calibration: &mut File) -> Result<Summary, ProbeError> {
+        let options = self.options;
+        let top = Folder::new(&self.file.state.tracefs);
+        let available = Available::read(&top)?;
+        let chosen = functions::choose(&options.wanted, &kernel_hooks(&available), &available)?;
+        backend::refuse_tracers_in_use(&top, &mut self.file.state)?;
+        make_instance(&self.file.state.folder())?;
+        let offers = backend::offers(&top, &self.file.state.folder());
+        let (offer, reason) = backend::choose(&offers, options.backend)?;
+        if !offer.instance {
+            self.move_to_the_top(&top)?;
+        }
+        let folder = self.file.state.folder();
+        let beside = Beside {
+            syscalls: options.syscalls,
+            interruptions: options.interruptions,
+        };
+        if !self.file.state.keeps_buffer_size() {
+            folder.write("buffer_size_kb", &options.buffer_kib.to_string())?;
+        }
+        let clock = backend::prepare(&folder, offer.backend, beside)?;
+        let refused = self.calibrate(&offer, &available, &chosen.names, calibration)?;
+        self.written = 0;
+        let cycles = (hold::cycles(), Clock::Monotonic.now_ns());
+        let ended = self.follow(&folder, output)?;
+        let cycles_per_s = per_second(cycles);
+        output
+            .flush()
+            .map_err(|error| cannot_write(&options.output, &error))?;
+        Ok(Summary {
+            version: env!("CARGO_PKG_VERSION"),
+            kernel_release: report::kernel_release(),
+            lsm: report::lsm(),
+            backend: offer.backend,
+            reason,
+            offers,
+            instance: self.file.state.instance.clone(),
+            matched: chosen.matched,
+            functions: chosen.names,
+            refused,
+            cycles_per_s: cycles_per_s.filter(|_| clock == "x86-tsc"),
+            clock,
+            syscalls: options.syscalls,
+            interruptions: options.interruptions,
+            calibration_calls: options.calibration,
+            cpus: report::cpus(&folder),
+            missed: report::missed(&top, &self.file.state.group),
+            trace_bytes: self.written,
+            wall_ns: ended.wall_ns,
+            untraced_wall_ns: Vec::new(),
+            exit_code: ended.ending.map(subject::exit_code),
+            stopped: self.stopped,
+        })
+    }
+
+    /// Work in the top folder, after all that it says has been written down.
+    fn move_to_the_top(&mut self, top: &Folder) -> Result<(), ProbeError> {
+        self.file.state.undo()?;
+        let mut state = self.file.state.clone();
+        state.instance = None;
+        backend::refuse_tracers_in_use(top, &mut state)?;
+        let states = self.options.states.clone();
+        self.file = StateFile::create(&states, state)?;
+        Ok(())
+    }
+
+    /// Trace functions of known work, then choose the wanted ones; those that the kernel refused.
+    ///
+    /// The marks in the trace tell the reader which calls are which: first the outer function alone,
+    /// then with the empty one in it traced too.
+    fn calibrate(
+        &mut self,
+        offer: &Offer,
+        available: &Available,
+        wanted: &[String],
+        output: &mut File,
+    ) -> Result<Vec<String>, ProbeError> {
+        let folder = self.file.state.folder();
+        let state = self.file.state.clone();
+        let names = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let mut null = File::open("/dev/null").map_err(|e| ProbeError::step("/dev/null", &e))?;
+        subject::set_processes(&folder, &[process::id()])?;
+        for (mark, list) in [
+            ("calibration alone", names(&[OUTER])),
+            ("calibration nested", names(&[OUTER, EMPTY])),
+        ] {
+            if self.options.calibration == 0 {
+                break;
+            }
+            backend::set_functions(&state, offer.backend, available, &list)?;
+            folder.write("tracing_on", "1")?;
+            folder.write("trace_marker", &format!("excise: {mark}"))?;
+            for _ in 0..self.options.calibration {
+                null.read(&mut [0])
+                    .map_err(|e| ProbeError::step("/dev/null", &e))?;
+            }
+            folder.write("tracing_on", "0")?;
+            backend::clear_functions(&state, offer.backend)?;
+            self.drain(&folder, output)?;
+        }
+        backend::set_functions(&state, offer.backend, available, wanted)
+    }
+
+    /// Trace the subject until its end, the end of the time, or a signal.
+    fn follow(&mut self, folder: &Folder, output: &mut File) -> Result<Ended, ProbeError> {
+        let held = match &self.options.subject {
+            Subject::Command(command) => Some(Held::start(command)?),
+            _ => None,
+        };
+        match &self.options.subject {
+            Subject::All => subject::set_all_but_us(folder)?,
+            other => subject::set_processes(folder, &subject::threads(other, held.as_ref())?)?,
+        }
+        folder.write("tracing_on", "1")?;
+        // A mark is recorded only while tracing is on.
+        folder.write("trace_marker", "excise: begin")?;
+        let start_ns = Clock::Monotonic.now_ns();
+        if let Some(held) = &held {
+            held.resume()?;
+        }
+        let ending = self.wait(folder, held.as_ref(), start_ns, output)?;
+        let wall_ns = Clock::Monotonic.now_ns().saturating_sub(start_ns);
+        folder.write("trace_marker", "excise: end")?;
+        folder.write("tracing_on", "0")?;
+        self.drain(folder, output)?;
+        Ok(Ended { ending, wall_ns })
+    }
+
+    fn wait(
+        &mut self,
+        folder: &Folder,
+        held: Option<&Held>,
+        start_ns: u64,
+        output: &mut File,
+    ) -> Result<Option<Ending>, ProbeError> {
+        let limit_ns = self.options.duration.map(|limit| limit.as_nanos() as u64);
+        let mut stop_ns: Option<u64> = None;
+        loop {
+            let fds = [
+                Some(self.signals.as_fd()),
+                held.map(|held| held.pidfd.as_fd()),
+            ];
+            let [signalled, ended] = fd::poll(fds, Some(self.tick_ns()))
+                .map_err(|error| ProbeError::step("ppoll", &error))?;
+            let now_ns = Clock::Monotonic.now_ns();
+            if let (true, Some(held)) = (ended, held) {
+                return held.wait().map(Some);
+            }
+            if signalled {
+                let _ = self.signals.next();
+                self.stopped = true;
+            }
+            let over = limit_ns.is_some_and(|limit| now_ns.saturating_sub(start_ns) >= limit);
+            if over || self.stopped {
+                let Some(held) = held else { return Ok(None) };
+                // In a terminal the command has had the signal, too; else it gets one.
+                let since_ns = now_ns.saturating_sub(*stop_ns.get_or_insert(now_ns));
+                match since_ns / PATIENCE_NS {
+                    0 if !over => {}
+                    0 | 1 => hold::terminate(held.pid),
+                    _ => process::kill(held.pid),
+                }
+            }
+            if !self.options.drain_at_end {
+                self.drain(folder, output)?;
+            }
+        }
+    }
+
+    /// A whole second where nothing is copied meanwhile, so that the subject is not disturbed.
+    fn tick_ns(&self) -> u64 {
+        match self.options.drain_at_end && !self.stopped {
+            true => 50 * TICK_NS,
+            false => TICK_NS,
+        }
+    }
+
+    /// Copy what the buffers hold.
+    ///
+    /// The pipe is opened at the first use: a tracer cannot be set while it is open.
+    fn drain(&mut self, folder: &Folder, output: &mut File) -> Result<(), ProbeError> {
+        let pipe = match &mut self.pipe {
+            Some(pipe) => pipe,
+            None => self.pipe.insert(folder.open_pipe()?),
+        };
+        let mut buffer = vec![0_u8; 1 << 16];
+        loop {
+            let count = match pipe.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(ProbeError::step("trace_pipe", &error)),
+            };
+            let bytes = buffer.get(..count).unwrap_or_default();
+            output
+                .write_all(bytes)
+                .map_err(|error| cannot_write(&self.options.output, &error))?;
+            self.written = self.written.saturating_add(count as u64);
+        }
+    }
+}
+
+/// Cycles in a second since a reading of both clocks; `None` in less than a millisecond.
+fn per_second((cycles, at_ns): (Option<u64>, u64)) -> Option<f64> {
+    let passed = hold::cycles()?.checked_sub(cycles?)?;
+    let passed_ns = Clock::Monotonic.now_ns().checked_sub(at_ns)?;
+    (passed_ns > 1_000_000).then(|| passed as f64 * 1e9 / passed_ns as f64)
+}
