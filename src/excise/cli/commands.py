@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str | Group] = {
             "ima": "excise.cli.verify_ima:ima",
             "quote": "excise.cli.verify_quote:quote",
             "eventlog": "excise.cli.verify_eventlog:eventlog",
+            "daa": "excise.cli.daa_verify:daa",
             "capture": "excise.cli.verify_capture:capture",
         },
     ),
@@ -46,5 +47,14 @@ COMMANDS: Mapping[str, str | Group] = {
         {"header": "excise.cli.perf:header", "cost": "excise.cli.perf:cost"},
     ),
     "fleet": "excise.cli.fleet:app",
+    "daa": Group(
+        "Direct anonymous attestation: a group's issuer, its members, their signatures.",
+        {
+            "issuer": "excise.cli.daa_issuer:app",
+            "member": "excise.cli.daa_member:app",
+            "verify": "excise.cli.daa_verify:daa",
+            "revoke": "excise.cli.daa_revoke:revoke",
+        },
+    ),
     "lab": "excise.cli.lab:app",
 }

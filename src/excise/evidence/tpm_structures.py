@@ -161,6 +161,7 @@ class TpmPublic:
         type: `RSA` or `ECC`.
         name_algorithm: Hash of the key's name, or None for TPM_ALG_NULL.
         attributes: Names of the set bits of TPMA_OBJECT.
+        auth_policy: Digest of the policy that authorises its use; empty for none.
         scheme: Signature scheme the key is bound to, or None.
         scheme_hash: Hash of that scheme, or None.
         modulus: RSA modulus.
@@ -181,6 +182,7 @@ class TpmPublic:
     curve: str = ""
     x: int = 0
     y: int = 0
+    auth_policy: bytes = b""
 
     @property
     def name(self) -> bytes | None:
@@ -392,7 +394,7 @@ def parse_public(data: bytes) -> TpmPublic:
         raise reader.error(f"{kind:#06x} is no RSA or ECC key", "type")
     name_algorithm = _hash_or_null(reader, "nameAlg")
     bits = reader.number(4, "objectAttributes")
-    reader.sized("authPolicy")
+    auth_policy = reader.sized("authPolicy")
     if reader.number(2, "parameters.symmetric.algorithm") != ALG_NULL:
         reader.take(4, "parameters.symmetric")
     scheme, scheme_hash = _key_scheme(reader)
@@ -403,6 +405,7 @@ def parse_public(data: bytes) -> TpmPublic:
         attributes=frozenset(n for b, n in OBJECT_ATTRIBUTES.items() if bits >> b & 1),
         scheme=scheme,
         scheme_hash=scheme_hash,
+        auth_policy=auth_policy,
     )
     public = _rsa_key(reader, common) if kind == ALG_RSA else _ecc_key(reader, common)
     if reader.left:

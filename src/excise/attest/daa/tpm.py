@@ -1,9 +1,9 @@
 """A member's key in a TPM, over any TCTI: used, and proven to be there.
 
-TPM2_Commit draws the random
-number of a proof and TPM2_Sign uses it up; a number is never used twice, since a proof that fails
-begins anew with another TPM2_Commit. With a PCR policy and `userWithAuth` clear, the TPM signs only
-while the PCRs have the values they had when the key was made.
+TPM2_Commit draws the random number of a proof and TPM2_Sign uses it up; a number is never used
+twice, since a proof that fails begins anew with another TPM2_Commit. With a PCR policy and
+`userWithAuth` clear, the TPM signs only while the PCRs have the values they had when the key was
+made.
 
 Source: TCG, TPM Library Part 3, TPM2_Commit, TPM2_Sign, TPM2_ActivateCredential; TCG EK Credential
 Profile for the endorsement key's template.

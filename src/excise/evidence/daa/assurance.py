@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
-from excise.errors import UsageError
+from excise.errors import FormatError, UsageError
 from excise.evidence.pcr import ALGORITHM_BANKS
 
 _TPM_CC_POLICY_PCR: Final = 0x0000017F
@@ -86,6 +86,23 @@ class KeyAssurance:
             "pcr_policy": self.pcr_policy.hex() if self.pcr_policy is not None else None,
             "selection": self.selection,
         }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
+        """Return the assurance that `as_dict` gave.
+
+        Raises:
+            FormatError: A value is missing or of the wrong kind.
+        """
+        try:
+            policy = values["pcr_policy"]
+            return cls(
+                protection=KeyProtection(str(values["protection"])),
+                pcr_policy=bytes.fromhex(str(policy)) if policy is not None else None,
+                selection=str(values["selection"]),
+            )
+        except (KeyError, ValueError) as error:
+            raise FormatError(f"no rule of admission ({error})", field="rule") from None
 
 
 def policy_pcr_digest(pcrs: Mapping[str, Mapping[int, bytes]]) -> bytes:

@@ -1,0 +1,304 @@
+"""`excise daa member`: join a group, and sign anonymously as one of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from excise.cli.daa_options import (
+    BasenameOption,
+    FolderArgument,
+    MessageOption,
+    NonceOption,
+    TpmOption,
+    basename_bytes,
+    message_bytes,
+)
+from excise.cli.options import JsonOption, print_json, read_input
+from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.attest.daa.joining import Joined
+    from excise.attest.daa.tpm import EkType
+    from excise.evidence.daa import GroupPublicKey
+
+app = typer.Typer(no_args_is_help=True, help="Join a group, and sign as one of it.")
+
+
+@app.command("join")
+def join(
+    folder: FolderArgument,
+    issuer: Annotated[
+        str | None,
+        typer.Option("--issuer", metavar="URL", help="The issuer's service.", show_default=False),
+    ] = None,
+    tpm: TpmOption = None,
+    handle: Annotated[
+        str | None,
+        typer.Option(
+            "--handle",
+            help="Persistent handle for the key. [default: 0x81008daa]",
+            show_default=False,
+        ),
+    ] = None,
+    bind: Annotated[
+        str | None,
+        typer.Option(
+            "--bind",
+            metavar="BANK:I,I",
+            help="Bind the key to the present values of these PCRs.",
+            show_default=False,
+        ),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Make a new key, also where there is one.")
+    ] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Clear the TPM before: all its owner's keys are lost.")
+    ] = False,
+    ek: Annotated[str, typer.Option("--ek", help="The TPM's EK to use: ecc or rsa.")] = "ecc",
+    ek_certificate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ek-certificate",
+            metavar="FILE",
+            help="The EK's certificate, then those above it. [default: the TPM's own]",
+            show_default=False,
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="FILE",
+            help="gpk.bin or ipk.bin of the group expected.",
+            show_default=False,
+        ),
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca", metavar="FILE", help="Certificates to trust for TLS.", show_default=False
+        ),
+    ] = None,
+    nonce: Annotated[
+        str | None,
+        typer.Option(
+            "--nonce", help="Without a service: the issuer's nonce, as text.", show_default=False
+        ),
+    ] = None,
+    credential: Annotated[
+        str | None,
+        typer.Option(
+            "--credential",
+            metavar="FILE",
+            help="Without a service: the credential it gave; with --group.",
+            show_default=False,
+        ),
+    ] = None,
+    credential_signature: Annotated[
+        str | None,
+        typer.Option(
+            "--credential-signature", metavar="FILE", help="And its proof.", show_default=False
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Join a group, with a new key or the one in the folder.
+
+    By files it takes two steps: --nonce writes pk.bin for the issuer, and --credential takes what
+    it gave.
+
+    Example: excise daa member join member --issuer https://issuer:8443 --tpm device:/dev/tpmrm0
+    """
+    if [issuer, nonce, credential].count(None) != 2:
+        raise UsageError("give one of --issuer, --nonce and --credential")
+    expected = _group(group)
+    if credential is not None:
+        _take_credential(folder, credential, credential_signature, group, tpm, as_json=as_json)
+        return
+    _make_key(folder, tpm, handle, bind, replace=replace, clear=clear)
+    if nonce is not None:
+        _offline_key(folder, nonce, tpm, as_json=as_json)
+        return
+    from excise.attest.daa.joining import join as ask
+    from excise.attest.service import ServiceClient
+
+    with ServiceClient(str(issuer), ca_file=ca) as client:
+        joined = ask(
+            client,
+            folder,
+            expected=expected,
+            certificates=[_der(name) for name in ek_certificate or []],
+            ek=_ek(ek),
+        )
+    _say_joined(joined, as_json=as_json)
+
+
+@app.command("sign")
+def sign(
+    folder: FolderArgument,
+    message: MessageOption,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Signature to write.")
+    ] = Path("sig.bin"),
+    basename: BasenameOption = None,
+    nonce: NonceOption = None,
+    tpm: TpmOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Sign a message as one of the group; nobody can tell which, nor that two are of the same.
+
+    Example: excise daa member sign member --message report.json --nonce 0011 -o sig.bin
+    """
+    from excise.attest.daa.folders import member_key, read_credential, write_file
+    from excise.attest.daa.keys import sign as make
+
+    credential = read_credential(folder)
+    data = message_bytes(message, nonce)
+    with member_key(folder, tcti=tpm) as key:
+        signature = make(key, credential, message=data, basename=basename_bytes(basename))
+    write_file(output, signature.to_bytes())
+    if as_json:
+        pseudonym = signature.to_bytes()[356:].hex() or None
+        print_json({"signature": str(output), "pseudonym": pseudonym})
+    else:
+        typer.echo(f"Wrote {output}.")
+
+
+def _make_key(
+    folder: Path,
+    tpm: str | None,
+    handle: str | None,
+    bind: str | None,
+    *,
+    replace: bool,
+    clear: bool,
+) -> None:
+    """Make a key in the folder, unless it has one that is to be kept."""
+    from excise.attest.daa.folders import write_software_key, write_tpm_key
+
+    if tpm is None and (handle or bind or clear):
+        raise UsageError("--handle, --bind and --clear are of a key in a TPM", hint="Give --tpm")
+    has_key = any((folder / name).exists() for name in ("member.json", "sk.bin", "handle.txt"))
+    if has_key and not replace and not clear:
+        if bind:
+            raise UsageError(
+                "the folder has a key already, and a key is bound when it is made",
+                source=str(folder),
+                hint="Say --replace to make a new one",
+            )
+        return
+    if tpm is None:
+        from excise.attest.daa.keys import SoftwareKey
+
+        write_software_key(folder, SoftwareKey.generate())
+        return
+    from excise.attest.daa.tpm_setup import DEFAULT_HANDLE, create_key
+    from excise.evidence.pcr import parse_selection
+
+    try:
+        number = int(handle, 0) if handle is not None else DEFAULT_HANDLE
+    except ValueError:
+        raise UsageError(f"--handle {handle!r} is no number") from None
+    bound = dict(parse_selection(bind)) if bind is not None else None
+    place = create_key(tpm, handle=number, bound_to=bound, clear=clear, replace=replace)
+    write_tpm_key(folder, place)
+
+
+def _offline_key(folder: Path, nonce: str, tpm: str | None, *, as_json: bool) -> None:
+    from excise.attest.daa.folders import member_key, write_file
+    from excise.attest.daa.keys import prove_member_key
+
+    with member_key(folder, tcti=tpm) as key:
+        write_file(folder / "pk.bin", prove_member_key(key, nonce=nonce.encode()).to_bytes())
+    if as_json:
+        print_json({"member_key": str(folder / "pk.bin")})
+    else:
+        typer.echo(f"Wrote {folder / 'pk.bin'}: give it to the issuer.")
+
+
+def _take_credential(
+    folder: Path,
+    credential: str,
+    signature: str | None,
+    group: str | None,
+    tpm: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    from excise.attest.daa.folders import member_key, write_membership
+    from excise.attest.daa.keys import accept_credential
+    from excise.evidence.daa import (
+        Credential,
+        CredentialSignature,
+        DaaVerifier,
+        IssuerPublicKey,
+        read_group_key,
+    )
+
+    if signature is None or group is None:
+        raise UsageError("a credential comes with its --credential-signature and the --group")
+    key = read_group_key(read_input(group), source=group)
+    issuer = key if isinstance(key, IssuerPublicKey) else None
+    plain = issuer.group if issuer is not None else key
+    given = Credential.from_bytes(read_input(credential), source=credential)
+    proof = CredentialSignature.from_bytes(read_input(signature), source=signature)
+    with member_key(folder, tcti=tpm) as held:
+        accept_credential(DaaVerifier(key), given, proof, member=held.public)
+    write_membership(folder, given, proof, issuer=issuer, group_key=plain.to_bytes())
+    if as_json:
+        print_json({"folder": str(folder), "group_key": plain.to_bytes().hex()})
+    else:
+        typer.echo(f"{folder}: joined the group.")
+
+
+def _group(name: str | None) -> GroupPublicKey | None:
+    if name is None:
+        return None
+    from excise.evidence.daa import IssuerPublicKey, read_group_key
+
+    found = read_group_key(read_input(name), source=name)
+    return found.group if isinstance(found, IssuerPublicKey) else found
+
+
+def _der(name: str) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    from excise.attest.daa.admission import read_certificates
+
+    return read_certificates(read_input(name), source=name)[0].public_bytes(Encoding.DER)
+
+
+def _ek(name: str) -> EkType:
+    if name == "ecc":
+        return "ecc"
+    if name == "rsa":
+        return "rsa"
+    raise UsageError(f"--ek {name!r} is neither ecc nor rsa")
+
+
+def _say_joined(joined: Joined, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "folder": str(joined.folder),
+                "group_key": joined.group_key.hex(),
+                "key": joined.assurance.as_dict(),
+                "rule": joined.rule.as_dict(),
+                "proves": joined.rule.proves(),
+                "leaves_open": joined.rule.leaves_open(),
+            }
+        )
+        return
+    typer.echo(
+        f"{joined.folder}: joined the group with a key of the kind {joined.assurance.protection}"
+    )
+    typer.echo("A signature of this group proves:")
+    for line in joined.rule.proves():
+        typer.echo(f"  + {line}")
+    for line in joined.rule.leaves_open():
+        typer.echo(f"  - {line}")
