@@ -5,6 +5,8 @@ O=/run/out
 . /run/lab/functions.sh
 systemctl is-system-running --wait >/run/state 2>&1
 stage booted
+C=/sys/kernel/security/ima/runtime_measurements_count
+[ -e $C ] && fact ima_count_booted cat $C
 fact systemd_state cat /run/state
 fact systemd_time systemd-analyze time
 fact systemd_blame systemd-analyze --no-pager blame

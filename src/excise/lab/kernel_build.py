@@ -26,7 +26,7 @@ from excise.lab import packages
 from excise.lab.cache import cache_root, digest_of, stored
 from excise.lab.kernel_config import VARIANTS, Fragment, own_fragment, read_config, require_options
 from excise.lab.kernels import Kernel, release_of
-from excise.lab.processes import child
+from excise.lab.processes import family
 
 SOURCE: Final = "linux-source-6.12"
 OWN: Final = "own"
@@ -386,13 +386,8 @@ class _Tree:
         known = len(list(self.root.rglob("*.o"))) if self.image.parent.is_dir() else 0
         started, cpu_before, done = time.monotonic(), os.times(), 0
         environment = {**os.environ, **_ENVIRONMENT}
-        with child(
-            ["make", "-C", str(self.root), f"-j{jobs}", "bzImage"],
-            log=log,
-            nice=_NICE,
-            environment=environment,
-            death_signal="TERM",
-        ) as process:
+        command = ["make", "-C", str(self.root), f"-j{jobs}", "bzImage"]
+        with family(command, log=log, nice=_NICE, environment=environment) as process:
             while process.poll() is None:
                 done = len(_OBJECT.findall(log.read_bytes()))
                 left = max(total - known, done)

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from excise.errors import HostError
 
@@ -21,6 +21,16 @@ _PACKAGES: Final = {
     "prlimit": "util-linux",
 }
 _END_GRACE_S: Final = 2.0
+_FAMILY_SHELL: Final = """\
+exec 3<&0
+"$@" </dev/null 3<&- &
+program=$!
+{ read -r _ <&3; kill -TERM 0; } &
+wait $program
+code=$?
+kill $!
+exit $code
+"""
 
 
 def require(program: str) -> str:
@@ -55,8 +65,6 @@ def child(
     nice: int = 0,
     file_limit_bytes: int | None = None,
     temporary: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    death_signal: Literal["KILL", "TERM"] = "KILL",
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program, yield it, and end it on the way out.
 
@@ -70,11 +78,8 @@ def child(
         nice: Niceness to run it with.
         file_limit_bytes: Largest file it may write; it is killed by SIGXFSZ when it tries more.
         temporary: Folder for its temporary files.
-        environment: Its environment; excise's own by default.
-        death_signal: What it gets when excise is killed; TERM for a program that ends its own
-            children then.
     """
-    wrapper = [require("setpriv"), "--pdeathsig", death_signal, "--"]
+    wrapper = [require("setpriv"), "--pdeathsig", "KILL", "--"]
     if nice:
         wrapper += ["nice", "-n", str(nice)]
     if file_limit_bytes is not None:
@@ -87,9 +92,7 @@ def child(
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**(environment or os.environ), "TMPDIR": str(temporary)}
-            if temporary
-            else environment,
+            env={**os.environ, "TMPDIR": str(temporary)} if temporary else None,
         )
         try:
             yield process
@@ -97,14 +100,52 @@ def child(
             _end(process)
 
 
+@contextmanager
+def family(
+    command: Sequence[str], *, log: Path, environment: Mapping[str, str], nice: int = 0
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program that starts others, yield it, and end them all on the way out.
+
+    A signal for the death of excise would reach the first of them only. So a shell leads their
+    process group and holds the end of a pipe to excise: when that closes, it ends the group.
+
+    Args:
+        command: Program and arguments.
+        log: File that takes what they print.
+        environment: Their environment.
+        nice: Niceness to run them with.
+    """
+    wrapper = ["nice", "-n", str(nice), "sh", "-c", _FAMILY_SHELL, "sh"]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [*wrapper, *command],
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+        )
+    try:
+        yield process
+    finally:
+        _end(process)
+        if process.stdin is not None:
+            process.stdin.close()
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program and what it started: it leads a session, and so a process group, of its own."""
     if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
+        _signal_group(process, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_END_GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    process.wait()
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 @contextmanager

@@ -1,0 +1,264 @@
+"""One boot of a guest as stages, with its IMA entries and its commands to the TPM.
+
+Stages from outside are seen on QEMU's process and serial port, in the host's time; stages from
+inside are systemd's own time stamps and the marks of the lab's init, in the guest's. A guest that
+does not count instructions runs its clock at the host's rate, so that all add up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from excise.capture.journal import Event, Loss, Run
+from excise.errors import ExciseError
+from excise.formats import systemd_analyze, systemd_show
+from excise.formats.registry import Options, Reading
+from excise.lab.tpm_traffic import FACT, TpmCommands, commands_of
+
+if TYPE_CHECKING:
+    from excise.lab.run import GuestResult
+
+ExtendMode = Literal["none", "hmac", "lazy"]
+BOOT: Final = "boot"
+SHUTDOWN: Final = "shutdown"
+STAGE: Final = "stage"
+ENTRIES: Final = "ima_entries"
+HMAC_OPTION: Final = "CONFIG_TCG_TPM2_HMAC"
+PLAIN_EXTENDS: Final = "tpm.disable_pcr_integrity=1"
+_LAZY_SINCE: Final = (6, 12)  # df745e25098d: the session is kept until user space needs the TPM
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestBoot:
+    """What one boot took.
+
+    Attributes:
+        stages_ns: Nanoseconds by stage, in order: `firmware` (power-on to the start of the kernel's
+            clock: QEMU, firmware, loading and unpacking), `kernel`, `initrd`, `userspace`.
+        shutdown_ns: From the last result to the end of QEMU, None where it was not seen.
+        entries: Entries of the IMA list when the boot was over, None without a list.
+        mode: How PCR extends are protected, None where the kernel's options are not known.
+        commands: Commands to the TPM from init on, where they were counted.
+    """
+
+    stages_ns: Mapping[str, int]
+    shutdown_ns: int | None = None
+    entries: int | None = None
+    mode: ExtendMode | None = None
+    commands: Sequence[TpmCommands] = ()
+    losses: Sequence[Loss] = ()
+    details: Sequence[Reading] = field(default=())
+
+    @property
+    def total_ns(self) -> int:
+        """Return the time from power-on to the end of the last stage."""
+        return sum(self.stages_ns.values())
+
+
+def extend_mode(release: str, *, config: Mapping[str, str], cmdline: str) -> ExtendMode | None:
+    """Return how a kernel protects PCR extends; None where its options are not known.
+
+    Args:
+        release: `uname -r`.
+        config: Build options by name, empty when not known.
+        cmdline: Its command line.
+    """
+    if not config:
+        return None
+    if config.get(HMAC_OPTION) != "y" or PLAIN_EXTENDS in cmdline.split():
+        return "none"
+    match = _RELEASE.match(release)
+    version = (int(match[1]), int(match[2])) if match else (0, 0)
+    return "lazy" if version >= _LAZY_SINCE else "hmac"
+
+
+def boot_of_guest(result: GuestResult) -> GuestBoot:
+    """Return the boot of a guest that measured time.
+
+    Raises:
+        HostError: If the guest's marks are missing.
+    """
+    losses: list[Loss] = []
+    details: list[Reading] = []
+    stages = {"firmware": _firmware_ns(result), "kernel": result.marks_ns["init"]}
+    stamps = _read(result, "systemd_timestamps", systemd_show, losses)
+    if stamps is not None:
+        stages |= _systemd_stages(stamps, init_ns=result.marks_ns["init"])
+        details.append(stamps)
+        for name in ("systemd_critical_chain", "systemd_blame"):
+            reading = _read(result, name, systemd_analyze, losses)
+            if reading is not None:
+                details.append(reading)
+    else:
+        ready = result.marks_ns.get("settle") or result.marks_ns.get("measure")
+        if ready is not None:
+            stages["initrd"] = ready - result.marks_ns["init"]
+    commands, dropped = commands_of(result.facts.get(FACT, ""))
+    if dropped:
+        reason = "commands to the TPM that the histogram had no room for"
+        losses.append(Loss(source=result.configuration, reason=reason, count=dropped))
+    entries = result.facts.get("ima_count_booted") or result.facts.get("ima_count", "")
+    saved = result.stages_s.get("saved")
+    return GuestBoot(
+        stages_ns=stages,
+        shutdown_ns=None if saved is None else round((result.wall_s - saved) * 1e9),
+        entries=int(entries) if entries.isdigit() else None,
+        mode=extend_mode(
+            result.kernel.release, config=result.kernel.config, cmdline=result.cmdline
+        ),
+        commands=commands,
+        losses=losses,
+        details=details,
+    )
+
+
+def _firmware_ns(result: GuestResult) -> int:
+    """Return what passed before the guest's clock began.
+
+    Each stage is seen on the serial port a little after the guest made its mark, never before: the
+    least difference is the nearest.
+    """
+    return min(
+        round(seen_s * 1e9) - result.marks_ns[name]
+        for name, seen_s in result.stages_s.items()
+        if name in result.marks_ns
+    )
+
+
+def _systemd_stages(stamps: Reading, *, init_ns: int) -> dict[str, int]:
+    """Return initrd and user space; systemd counts an initrd that is not its own to the kernel."""
+    found = {}
+    for event in stamps.events:
+        if event.layer == STAGE and event.event == "userspace" and event.start_ns is not None:
+            found["initrd"] = event.start_ns - init_ns
+            found["userspace"] = round(event.value)
+    return found
+
+
+def _read(result: GuestResult, fact: str, reader: object, losses: list[Loss]) -> Reading | None:
+    text = result.facts.get(fact, "")
+    if not text:
+        return None
+    options = Options(source=f"{result.configuration}/{fact}", configuration=result.configuration)
+    try:
+        reading: Reading = reader.read(text.encode(), options)  # type: ignore[attr-defined]
+    except ExciseError as error:
+        losses.append(Loss(source=options.source, reason=error.reason))
+        return None
+    losses += reading.losses
+    return reading
+
+
+def boot_records(
+    boot: GuestBoot, *, configuration: str, first_sequence: int, run: int, clock: str = ""
+) -> list[Run | Event | Loss]:
+    """Return a boot as journal records: runs `boot`, `shutdown` and `boot-units` with their events.
+
+    Args:
+        boot: The boot.
+        configuration: Its configuration.
+        first_sequence: Number of the first of up to three runs.
+        run: Number of the boot among those of its configuration, from 0.
+        clock: What its nanoseconds are of, kept as a label of each stage.
+    """
+    sequence = first_sequence
+    labels = ",".join(
+        part for part in (f"clock={clock}" if clock else "", _mode_label(boot)) if part
+    )
+    records: list[Run | Event | Loss] = [
+        _run(BOOT, configuration, sequence=sequence, run=run, wall_ns=boot.total_ns)
+    ]
+    begin = 0
+    for name, value in boot.stages_ns.items():
+        records.append(
+            Event(
+                sequence=sequence,
+                layer=STAGE,
+                event=name,
+                start_ns=begin,
+                value=float(value),
+                labels=labels,
+            )
+        )
+        begin += value
+    records += _counts(boot, sequence=sequence, labels=_mode_label(boot))
+    records += _inside(boot, sequence=sequence)
+    if boot.shutdown_ns is not None:
+        sequence += 1
+        records.append(
+            _run(SHUTDOWN, configuration, sequence=sequence, run=run, wall_ns=boot.shutdown_ns)
+        )
+        down_ns = float(boot.shutdown_ns)
+        records.append(Event(sequence=sequence, layer=STAGE, event=SHUTDOWN, value=down_ns))
+    units = [e for r in boot.details for e in r.events if e.layer == "unit"]
+    if units:
+        sequence += 1
+        records.append(_run(systemd_analyze.UNITS, configuration, sequence=sequence, run=run))
+        records += [msgspec.structs.replace(event, sequence=sequence) for event in units]
+    return [*records, *boot.losses]
+
+
+def _run(
+    task: str, configuration: str, *, sequence: int, run: int, wall_ns: int | None = None
+) -> Run:
+    return Run(
+        sequence=sequence,
+        block=run,
+        task=task,
+        configuration=configuration,
+        run=run,
+        phase="measured",  # every boot is a first one, from the same image
+        wall_ns=wall_ns,
+        exit_code=0,
+    )
+
+
+def _mode_label(boot: GuestBoot) -> str:
+    return f"mode={boot.mode}" if boot.mode else ""
+
+
+def _counts(boot: GuestBoot, *, sequence: int, labels: str) -> list[Event]:
+    found = []
+    if boot.entries is not None:
+        value = float(boot.entries)
+        found.append(
+            Event(
+                sequence=sequence, layer="ima", event=ENTRIES, value=value, unit="1", labels=labels
+            )
+        )
+    for each in boot.commands:
+        found += [
+            Event(sequence=sequence, layer="tpm", event=name, value=float(value), unit=unit)
+            for name, value, unit in (
+                (each.command, each.count, "1"),
+                (f"{each.command} sent", each.sent_bytes, "B"),
+            )
+        ]
+    return found
+
+
+def _inside(boot: GuestBoot, *, sequence: int) -> list[Event]:
+    """Return what systemd says of the inside of user space: its own work, target and chain.
+
+    Its time stamps count from the start of the kernel's clock, those of the chain from the start of
+    user space; here all count from power-on.
+    """
+    kernel_ns = boot.stages_ns.get("firmware", 0)
+    userspace_ns = boot.total_ns - boot.stages_ns.get("userspace", 0)
+    offsets = {"manager": kernel_ns, "critical-chain": userspace_ns, "target": 0}
+    return [
+        msgspec.structs.replace(
+            event,
+            sequence=sequence,
+            start_ns=None if event.start_ns is None else event.start_ns + offsets[event.layer],
+        )
+        for reading in boot.details
+        for event in reading.events
+        if event.layer in offsets
+    ]

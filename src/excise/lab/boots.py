@@ -1,0 +1,342 @@
+"""Boots of one guest under several kernels, command lines and IMA policies, as a capture.
+
+Boots are made in rounds, each configuration once a round and each round begun by another one, so
+that a load on the host that comes and goes does not fall on one of them alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from excise.capture import store
+from excise.capture.journal import Record, Run, Session, decode
+from excise.capture.manifest import Fact, Manifest
+from excise.clock import Clock
+from excise.errors import UsageError
+from excise.lab.boot_policies import boot_policy
+from excise.lab.boot_stages import (
+    BOOT,
+    HMAC_OPTION,
+    PLAIN_EXTENDS,
+    boot_of_guest,
+    boot_records,
+)
+from excise.lab.effects import Expectation
+from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
+from excise.lab.kernels import resolve
+from excise.lab.machine import Machine
+from excise.lab.record import file_safe, lab_facts, no_results, raw_files
+from excise.lab.run import GuestResult, clock_of
+from excise.lab.tpm_traffic import counting
+from excise.lab.workloads import boot_only
+
+_MEMORY_MIB: Final = 768
+_HMAC_FACTS: Final = """\
+N=/sys/class/tpm/tpm0/null_name
+[ -e $N ] && fact tpm_null_name cat $N
+P=/sys/module/tpm/parameters/disable_pcr_integrity
+[ -e $P ] && fact tpm_disable_pcr_integrity cat $P
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootArm:
+    """One configuration to boot.
+
+    Attributes:
+        configuration: Its name in tables.
+        kernel: As `--kernel` takes it.
+        policy: IMA policy: `off`, `few`, `tcb`, or a file.
+        words: Words for the kernel's command line.
+    """
+
+    configuration: str
+    kernel: str
+    policy: str = "tcb"
+    words: tuple[str, ...] = ()
+
+    def job(self, machine: Machine) -> GuestJob:
+        """Return the guest of one boot, with the proof of what it was to boot with.
+
+        Raises:
+            HostError: If the kernel cannot be had.
+            UsageError: If there is no such policy.
+        """
+        found = counting(boot_policy(self.policy))
+        config = resolve(self.kernel).config
+        return GuestJob(
+            configuration=self.configuration,
+            machine=msgspec.structs.replace(
+                machine,
+                kernel=self.kernel,
+                mode="tpm",
+                cmdline=" ".join([*machine.cmdline.split(), *self.words]),
+            ),
+            preset=dataclasses.replace(
+                found,
+                proof=_HMAC_FACTS + found.proof,
+                expectations=(*found.expectations, *self._expected(config)),
+            ),
+            plan=boot_only(),
+        )
+
+    def _expected(self, config: dict[str, str]) -> list[Expectation]:
+        if not config:
+            return []
+        if config.get(HMAC_OPTION) != "y":
+            return [Expectation(fact="tpm_null_name", rule="absent", expected="")]
+        plain = PLAIN_EXTENDS in self.words
+        expected = "^(1|Y)$" if plain else "^(0|N)$"
+        return [
+            Expectation(fact="tpm_null_name", rule="matches", expected="^[0-9a-f]{68}$"),
+            Expectation(fact="tpm_disable_pcr_integrity", rule="matches", expected=expected),
+        ]
+
+
+def boot_machine(base: Machine | None = None, *, root: str = "debian") -> Machine:
+    """Return the machine of boots: TPM mode, by default with Debian's systemd as root."""
+    machine = base or Machine()
+    memory = max(machine.memory_mib, _MEMORY_MIB) if root == "debian" else machine.memory_mib
+    return msgspec.convert(
+        {**msgspec.to_builtins(machine), "mode": "tpm", "rootfs": root, "memory_mib": memory},
+        Machine,
+    )
+
+
+def boot_arms(
+    *, kernels: Sequence[str], policies: Sequence[str], words: Sequence[str] = ()
+) -> list[BootArm]:
+    """Return one configuration for each kernel and policy, named by what differs.
+
+    Raises:
+        UsageError: If two would be the same.
+    """
+    arms = []
+    for kernel in kernels:
+        for policy in policies:
+            names = [Path(policy).stem if "/" in policy else policy]
+            if len(kernels) > 1:
+                names.insert(0, Path(kernel).name)
+            arms.append(
+                BootArm(
+                    configuration=" ".join(names), kernel=kernel, policy=policy, words=tuple(words)
+                )
+            )
+    _require_distinct(arms)
+    return arms
+
+
+def _require_distinct(arms: Sequence[BootArm]) -> None:
+    for name, count in Counter(arm.configuration for arm in arms).items():
+        if count > 1:
+            raise UsageError(f"{count} configurations are called {name!r}")
+
+
+def run_boots(
+    arms: Sequence[BootArm],
+    *,
+    machine: Machine,
+    boots: int,
+    output: Path,
+    title: str,
+    version: str = "",
+    baseline: str | None = None,
+    parallel: int = 1,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> list[GuestFailure]:
+    """Boot every configuration several times into a capture; return the boots that failed.
+
+    A capture of the same boots that was cut short is continued: boots it holds are not repeated.
+
+    Args:
+        arms: Configurations.
+        machine: The machine that all have in common; see `boot_machine`.
+        boots: Boots of each.
+        output: The capture.
+        title: Its title.
+        version: Version of excise, for the capture.
+        baseline: Configuration that others are compared with; the first by default.
+        parallel: Guests at a time.
+        on_progress: Called at each stage of each guest.
+
+    Raises:
+        UsageError: If two configurations have one name, or the capture is of other boots.
+        HostError: If a kernel cannot be had.
+    """
+    _require_distinct(arms)
+    jobs = {arm.configuration: arm.job(machine) for arm in arms}
+    with BootCapture(
+        output,
+        jobs=list(jobs.values()),
+        arms=arms,
+        title=title,
+        baseline=baseline or arms[0].configuration,
+        version=version,
+    ) as capture:
+        names = list(jobs)
+        planned = [
+            jobs[names[(place + number) % len(names)]]
+            for number in range(boots)
+            for place in range(len(names))
+            if number >= capture.done[names[(place + number) % len(names)]]
+        ]
+        outcomes = run_all(
+            planned, parallel=parallel, on_progress=on_progress, on_result=capture.add
+        )
+    return [each for each in outcomes if isinstance(each, GuestFailure)]
+
+
+class BootCapture:
+    """A capture that boots are written to, each on disk as soon as its guest has ended.
+
+    Attributes:
+        done: Boots by configuration.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        jobs: Sequence[GuestJob],
+        arms: Sequence[BootArm],
+        title: str,
+        baseline: str,
+        version: str,
+    ) -> None:
+        """Make the capture, or open one of the same boots.
+
+        Raises:
+            CaptureError: If the path exists and is no capture, or is sealed.
+            UsageError: If it holds other boots.
+        """
+        campaign: dict[str, Any] = {
+            "kind": "boots",
+            "configurations": [
+                {
+                    "name": arm.configuration,
+                    "kernel": job.machine.kernel,
+                    "ima_policy": arm.policy,
+                    "cmdline": list(arm.words),
+                }
+                for arm, job in zip(arms, jobs, strict=True)
+            ],
+        }
+        self.done: Counter[str] = Counter()
+        self._sequence = 0
+        self._written: set[str] = set()
+        if (path / store.MANIFEST).is_file():
+            self._capture = store.Capture.open(path)
+            self._take_over(campaign)
+            state = "resumed"
+        else:
+            clocks = [Clock(name=clock_of(jobs[0].machine)), Clock(name="host", resolution_ns=1e7)]
+            manifest = Manifest(
+                id=store.new_id(),
+                created=store.now(),
+                title=title,
+                origin="measured",
+                excise_version=version,
+                baseline=baseline,
+                campaign=campaign,
+                host_facts=[*lab_facts(jobs, clocks=[clock_of(jobs[0].machine)]), *_kernels(jobs)],
+                clocks=clocks,
+                notes=["Stages firmware and shutdown are seen from outside, in the host's time."],
+            )
+            self._capture = store.Capture.create(path, manifest)
+            state = "started"
+        self._capture.append(
+            Session(
+                state="resumed" if state == "resumed" else "started",
+                at=store.now(),
+                excise_version=version,
+                runs_done=self._sequence,
+            )
+        )
+
+    def _take_over(self, campaign: dict[str, Any]) -> None:
+        """Count the boots of a capture that was cut short."""
+        capture = self._capture
+        if capture.manifest.campaign != campaign:
+            capture.close()
+            raise UsageError(
+                "holds other boots, so it cannot be continued",
+                source=str(capture.path),
+                hint="Give another capture with -o",
+            )
+        for record in _records(capture.path):
+            if isinstance(record, Run):
+                self._sequence = max(self._sequence, record.sequence + 1)
+                if record.task == BOOT:
+                    self.done[record.configuration] += 1
+
+    def add(self, outcome: GuestResult | GuestFailure) -> None:
+        """Write one boot with its raw files and the proof of its configuration, or its failure."""
+        if isinstance(outcome, GuestFailure):
+            self._capture.append(no_results(outcome))
+            return
+        name = outcome.configuration
+        number = self.done[name]
+        for each, data in raw_files(outcome).items():
+            self._capture.add_raw(f"{file_safe(name)}.{number}.{each}", data)
+        records = boot_records(
+            boot_of_guest(outcome),
+            configuration=name,
+            first_sequence=self._sequence,
+            run=number,
+            clock=outcome.clock,
+        )
+        effects = list(outcome.effects) if name not in self._written else []
+        self._written.add(name)
+        self._capture.extend([*effects, *records])
+        self._sequence += sum(isinstance(record, Run) for record in records)
+        self.done[name] += 1
+
+    def close(self, *, state: str = "finished") -> None:
+        """Write the end of the session and close the capture."""
+        self._capture.append(
+            Session(
+                state="finished" if state == "finished" else "interrupted",
+                at=store.now(),
+                runs_done=self._sequence,
+            )
+        )
+        self._capture.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(state="finished" if kind is None else "interrupted")
+
+
+def _records(path: Path) -> Iterator[Record]:
+    for _, chunk in store.journal_chunks(path):
+        yield from (decode(line) for line in chunk.splitlines())
+
+
+def _kernels(jobs: Sequence[GuestJob]) -> list[Fact]:
+    found = []
+    for job in jobs:
+        kernel = resolve(job.machine.kernel)
+        hmac = {"y": "built in"}.get(kernel.config.get(HMAC_OPTION, ""), "not built in")
+        found.append(
+            Fact(
+                name=f"lab.kernel.{job.configuration}",
+                value=f"{kernel.release} ({kernel.package or kernel.name}), TPM HMAC sessions "
+                f"{hmac if kernel.config else 'unknown'}",
+            )
+        )
+    return found
