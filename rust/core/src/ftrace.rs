@@ -106,6 +106,9 @@ fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyD
     out.set_item("times", report.times)?;
     out.set_item("raw_syscalls", report.raw_syscalls)?;
     out.set_item("switches", report.switches)?;
+    out.set_item("event_lines", report.event_lines)?;
+    out.set_item("ticks", report.ticks)?;
+    out.set_item("called", report.called)?;
     out.set_item("with_task", report.with_task)?;
     out.set_item("with_cpu", report.with_cpu)?;
     let events = PyDict::new(py);
@@ -269,5 +272,7 @@ fn losses_into(losses: &Losses, out: &Bound<'_, PyDict>) -> PyResult<()> {
     out.set_item("overruns", losses.overruns)?;
     out.set_item("unclosed", losses.unclosed)?;
     out.set_item("negative", losses.negative)?;
+    out.set_item("lone_returns", losses.lone_returns)?;
+    out.set_item("unparsed", losses.unparsed)?;
     out.set_item("no_room", losses.no_room)
 }

@@ -3,15 +3,14 @@
 /// Buckets of each octave, as a power of two.
 const BITS: u32 = 5;
 const PER_OCTAVE: u64 = 1 << BITS;
-const COUNT_BITS: u32 = 48;
-const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// Counts by bucket; only buckets in use take memory.
+/// Counts by bucket, from the smallest in use to the largest.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
-    /// Bucket above, count below, sorted.
-    used: Vec<u64>,
-    last: usize,
+    first: u16,
+    counts: Vec<u32>,
+    /// Buckets that have counted `u32::MAX` once more.
+    full: Vec<u16>,
 }
 
 /// The bucket of a value.
@@ -42,56 +41,45 @@ pub fn lower(bucket: u16) -> u64 {
 impl Histogram {
     /// Count a value.
     pub fn add(&mut self, value: u64) {
-        let key = u64::from(bucket(value)) << COUNT_BITS;
-        let same = |entry: &u64| entry & !COUNT_MASK == key;
-        if let Some(entry) = self.used.get_mut(self.last) {
-            if same(entry) && *entry & COUNT_MASK != COUNT_MASK {
-                *entry += 1;
-                return;
-            }
-        }
-        let at = self.used.partition_point(|entry| entry & !COUNT_MASK < key);
-        match self.used.get_mut(at) {
-            Some(entry) if same(entry) => {
-                if *entry & COUNT_MASK != COUNT_MASK {
-                    *entry += 1;
+        let bucket = bucket(value);
+        if let Some(count) = self.place(bucket) {
+            match count.checked_add(1) {
+                Some(more) => *count = more,
+                None => {
+                    *count = 1;
+                    self.full.push(bucket);
                 }
             }
-            _ => self.used.insert(at, key | 1),
         }
-        self.last = at;
     }
 
-    /// Add another histogram's counts.
-    pub fn merge(&mut self, other: &Histogram) {
-        for (bucket, count) in other.buckets() {
-            let key = u64::from(bucket) << COUNT_BITS;
-            let at = self.used.partition_point(|entry| entry & !COUNT_MASK < key);
-            match self.used.get_mut(at) {
-                Some(entry) if *entry & !COUNT_MASK == key => {
-                    *entry = key | ((*entry & COUNT_MASK) + count).min(COUNT_MASK);
-                }
-                _ => self.used.insert(at, key | count),
-            }
+    /// The count of a bucket, with room made for it.
+    fn place(&mut self, bucket: u16) -> Option<&mut u32> {
+        if self.counts.is_empty() {
+            self.first = bucket;
         }
+        if bucket < self.first {
+            let before = usize::from(self.first - bucket);
+            self.counts.splice(0..0, std::iter::repeat_n(0, before));
+            self.first = bucket;
+        }
+        let at = usize::from(bucket - self.first);
+        if at >= self.counts.len() {
+            self.counts.resize(at + 1, 0);
+        }
+        self.counts.get_mut(at)
     }
 
     /// Buckets in use with their counts, in order.
     pub fn buckets(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
-        self.used.iter().map(|entry| {
-            let bucket = u16::try_from(entry >> COUNT_BITS).unwrap_or(u16::MAX);
-            (bucket, entry & COUNT_MASK)
-        })
-    }
-
-    /// How many buckets are in use.
-    pub fn len(&self) -> usize {
-        self.used.len()
-    }
-
-    /// Whether nothing was counted.
-    pub fn is_empty(&self) -> bool {
-        self.used.is_empty()
+        let full = |bucket| self.full.iter().filter(|known| **known == bucket).count() as u64;
+        (self.first..=u16::MAX)
+            .zip(&self.counts)
+            .filter(|(_, count)| **count > 0)
+            .map(move |(bucket, count)| {
+                let more = full(bucket).saturating_mul(u64::from(u32::MAX));
+                (bucket, more.saturating_add(u64::from(*count)))
+            })
     }
 }
 
@@ -120,22 +108,27 @@ mod tests {
     }
 
     #[test]
-    fn counts_add_up_in_any_order() {
-        let (mut a, mut b, mut all) = <(Histogram, Histogram, Histogram)>::default();
-        for value in [5, 70, 5, 1_000_000, 71, 0, 5] {
-            if value < 10 {
-                a.add(value)
-            } else {
-                b.add(value)
-            }
-            all.add(value);
+    fn counts_stand_in_order_of_their_values() {
+        let mut found = Histogram::default();
+        for value in [70, 5, 5, 1_000_000, 71, 0, 5] {
+            found.add(value);
         }
-        a.merge(&b);
-        assert_eq!(
-            a.buckets().collect::<Vec<_>>(),
-            all.buckets().collect::<Vec<_>>()
-        );
-        assert_eq!(a.buckets().map(|(_, count)| count).sum::<u64>(), 7);
-        assert_eq!((a.len(), a.is_empty()), (4, false)); // 70 and 71 share one
+        let counts: Vec<(u64, u64)> = found
+            .buckets()
+            .map(|(bucket, count)| (lower(bucket), count))
+            .collect();
+        // 70 and 71 share a bucket.
+        assert_eq!(counts, [(0, 1), (5, 3), (70, 2), (999_424, 1)]);
+    }
+
+    #[test]
+    fn a_full_count_goes_on() {
+        let mut found = Histogram::default();
+        found.add(3);
+        if let Some(count) = found.place(3) {
+            *count = u32::MAX;
+        }
+        found.add(3);
+        assert_eq!(found.buckets().collect::<Vec<_>>(), [(3, 1 << 32)]);
     }
 }

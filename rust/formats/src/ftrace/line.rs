@@ -42,8 +42,12 @@ pub enum Line<'a> {
 /// What a line says of a function or an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields<'a> {
-    /// Time of the event, in nanoseconds.
+    /// Time of the event, in nanoseconds, or in ticks of a clock that prints whole numbers.
     pub time_ns: Option<u64>,
+    /// Whether it is in ticks.
+    pub ticks: bool,
+    /// Whether the line is of a trace of events, not of the function_graph tracer's own.
+    pub event_line: bool,
     /// CPU.
     pub cpu: Option<u32>,
     /// `comm-pid`, the comm cut to seven bytes by the kernel.
@@ -67,8 +71,10 @@ pub enum Body<'a> {
     Entry(&'a [u8], Extra<'a>),
     /// `}`, with the name where it is printed.
     Exit(Option<&'a [u8]>, Extra<'a>),
-    /// `/* text */`
+    /// `/* text */`, or what stands behind the time in a trace of events.
     Event(&'a [u8]),
+    /// A function that was called, of the function tracer.
+    Called(&'a [u8]),
     /// `==========>`: a hardware interrupt begins.
     InterruptStart,
     /// `<==========`: it ends.
@@ -102,15 +108,32 @@ pub fn parse(line: &[u8]) -> Line<'_> {
 }
 
 /// A switch of tasks, a line of `trace-cmd report`, or nothing that is known.
-fn after_columns(line: &[u8]) -> Line<'_> {
+pub(super) fn after_columns(line: &[u8]) -> Line<'_> {
     if let Some(switch) = switch(line) {
         return switch;
     }
-    trace_cmd(line).map_or(Line::Unknown, Line::Body)
+    if line.starts_with(b" => ") || is_header(line) {
+        return Line::Nothing;
+    }
+    super::event_line::parse(line).map_or(Line::Unknown, Line::Body)
 }
 
-fn blanks(text: &[u8]) -> usize {
-    text.iter().take_while(|byte| **byte == b' ').count()
+pub(super) fn blanks(text: &[u8]) -> usize {
+    const EIGHT: [u8; 8] = [b' '; 8];
+    let mut at = 0;
+    while text.get(at..at + 8).is_some_and(|next| next == EIGHT) {
+        at += 8;
+    }
+    let rest = text.get(at..).unwrap_or(&[]);
+    at + rest.iter().take_while(|byte| **byte == b' ').count()
+}
+
+/// What `trace-cmd report` prints before the events.
+fn is_header(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    line.starts_with(b"version = ")
+        || line.starts_with(b"cpus=")
+        || (line.starts_with(b"CPU ") && line.ends_with(b" is empty"))
 }
 
 fn is_rule(text: &[u8]) -> bool {
@@ -179,7 +202,7 @@ fn after<'a>(text: &'a [u8], what: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// A number and what follows it; None without a digit or above 64 bits.
-fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+pub(super) fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0u64;
     let mut digits = 0;
     for byte in text {
@@ -232,6 +255,8 @@ fn relative(text: &[u8]) -> Option<&[u8]> {
 fn columns(line: &[u8]) -> Option<Fields<'_>> {
     let mut fields = Fields {
         time_ns: None,
+        ticks: false,
+        event_line: false,
         cpu: None,
         task: None,
         in_interrupt: None,
@@ -326,7 +351,7 @@ fn arrow(text: &[u8]) -> Option<Body<'static>> {
 }
 
 /// The duration column, blank or ` + 15.643 us   |`: nanoseconds, and what follows the bar.
-fn duration(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
+pub(super) fn duration(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
     let start = blanks(text);
     let mut rest = text.get(start..)?;
     match rest.first()? {
@@ -362,7 +387,7 @@ fn duration(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
 }
 
 /// Two blanks part the last bar from the body.
-fn with_body<'a>(fields: Fields<'a>, text: &'a [u8]) -> Option<Fields<'a>> {
+pub(super) fn with_body<'a>(fields: Fields<'a>, text: &'a [u8]) -> Option<Fields<'a>> {
     body_at(fields, text.strip_prefix(b"  ").unwrap_or(text))
 }
 
@@ -423,14 +448,16 @@ fn event(text: &[u8]) -> Option<Body<'_>> {
 
 fn call(text: &[u8]) -> Option<Body<'_>> {
     // A name may hold a blank and square brackets (`f [module]`), never a round one.
-    let open = memchr::memchr(b'(', text)?;
+    let open = text.iter().position(|byte| !IN_NAME[usize::from(*byte)])?;
     let name = text.get(..open)?;
     let name = name.strip_suffix(b" ").unwrap_or(name);
-    if name.is_empty() || !is_name(name) {
+    if matches!(name.first()?, b'0'..=b'9' | b'[' | b' ' | b'-') {
         return None;
     }
     let rest = text.get(open..)?;
     match rest {
+        [] => return None,
+        [other, ..] if *other != b'(' => return None,
         b"();" => return Some(Body::Leaf(name, Extra::default())),
         b"() {" => return Some(Body::Entry(name, Extra::default())),
         _ => {}
@@ -457,77 +484,21 @@ fn call(text: &[u8]) -> Option<Body<'_>> {
     })
 }
 
-fn is_name(name: &[u8]) -> bool {
-    name.first()
-        .is_some_and(|byte| !byte.is_ascii_digit() && !matches!(byte, b'[' | b' '))
-        && name.iter().all(|byte| {
-            byte.is_ascii_alphanumeric()
-                || matches!(
-                    byte,
-                    b'_' | b'.' | b' ' | b'[' | b']' | b'-' | b'$' | b':' | b'@'
-                )
-        })
-}
-
-/// `  <idle>-0  [003] ....  6550.018805: funcgraph_entry:  + 12.345 us  |  f();` of trace-cmd.
-fn trace_cmd(line: &[u8]) -> Option<Fields<'_>> {
-    let open = memchr::memmem::find(line, b" [")?;
-    let task = line.get(..open)?.trim_ascii();
-    // With record-tgid `(  123)` stands between the task and the CPU.
-    let task = match memchr::memrchr(b'(', task) {
-        Some(at) if task.ends_with(b")") => task.get(..at)?.trim_ascii(),
-        _ => task,
-    };
-    pid(task)?;
-    let (cpu, rest) = number(line.get(open + 2..)?)?;
-    let rest = rest.strip_prefix(b"]")?.trim_ascii_start();
-    let (stamp, rest) = rest.split_at_checked(memchr::memmem::find(rest, b": ")?)?;
-    let rest = rest.get(2..)?;
-    let (flags, stamp) = match memchr::memrchr(b' ', stamp) {
-        Some(at) => (stamp.get(..at)?.trim_ascii(), stamp.get(at + 1..)?),
-        None => (&[][..], stamp),
-    };
-    let fields = Fields {
-        time_ns: stamp_ns(stamp),
-        cpu: Some(u32::try_from(cpu).ok()?),
-        task: Some(task),
-        in_interrupt: (flags.len() >= 3)
-            .then(|| matches!(flags.get(2), Some(b'h' | b'H' | b'z' | b'Z'))),
-        duration_ns: None,
-        indent: 0,
-        body: Body::Event(rest.trim_ascii()),
-    };
-    let graph = rest
-        .strip_prefix(b"funcgraph_entry:")
-        .or_else(|| rest.strip_prefix(b"funcgraph_exit:"));
-    match graph {
-        Some(graph) => {
-            let (duration_ns, body) = duration(graph)?;
-            with_body(
-                Fields {
-                    duration_ns,
-                    ..fields
-                },
-                body,
-            )
-        }
-        None => Some(fields),
+/// Bytes that a name may hold.
+static IN_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let sign = byte as u8;
+        table[byte] = sign.is_ascii_alphanumeric()
+            || matches!(
+                sign,
+                b'_' | b'.' | b' ' | b'[' | b']' | b'-' | b'$' | b':' | b'@'
+            );
+        byte += 1;
     }
-}
-
-fn stamp_ns(stamp: &[u8]) -> Option<u64> {
-    let (seconds, rest) = number(stamp)?;
-    let decimals = rest.strip_prefix(b".")?;
-    let (fraction, after) = number(decimals)?;
-    let scale = match decimals.len() - after.len() {
-        6 => 1_000,
-        9 => 1,
-        _ => return None,
-    };
-    seconds
-        .checked_mul(1_000_000_000)?
-        .checked_add(fraction * scale)
-}
+    table
+};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
@@ -666,19 +637,5 @@ mod tests {
             event.body,
             Body::Event(b"sys_enter: NR 110 (0, 0, 4, 0, 0, 0)")
         );
-    }
-
-    #[test]
-    fn lines_of_trace_cmd() {
-        let entry =
-            fields("  <idle>-0     [003]  6550.018805: funcgraph_entry:   + 12.345 us  |  f();");
-        assert_eq!((entry.cpu, entry.task), (Some(3), Some(&b"<idle>-0"[..])));
-        assert_eq!(
-            (entry.time_ns, entry.duration_ns),
-            (Some(6_550_018_805_000), Some(12_345))
-        );
-        let exit = fields("  a b-7 [000] d..1  6550.1: funcgraph_exit:  1.5 us |  }");
-        assert_eq!((exit.task, exit.time_ns), (Some(&b"a b-7"[..]), None));
-        assert_eq!(exit.body, Body::Exit(None, Extra::default()));
     }
 }

@@ -1,6 +1,9 @@
 //! Text of the kernel's function_graph tracer: what each function took, by task, CPU, system call
 //! and path, with what was lost; one pass, and memory that follows the number of functions.
 
+mod calls;
+mod event_line;
+mod events;
 mod graph;
 mod histogram;
 mod index;

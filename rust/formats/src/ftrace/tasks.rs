@@ -66,6 +66,8 @@ pub struct Task {
     pub switched_out_ns: Option<u64>,
     /// Time of calls by blanks, below ends whose beginning was not seen: blanks grow.
     pub ends: Vec<(u32, u64)>,
+    /// Probed functions that have begun: number of the name, and when.
+    pub probes: Vec<(u32, Option<u64>)>,
 }
 
 impl Default for Task {
@@ -77,6 +79,7 @@ impl Default for Task {
             syscall_time_ns: None,
             switched_out_ns: None,
             ends: Vec::new(),
+            probes: Vec::new(),
         }
     }
 }
@@ -195,6 +198,7 @@ impl Tasks {
             if to.frames.is_empty() {
                 (to.frames, to.ends) = (from.frames, from.ends);
                 (to.syscall, to.syscall_time_ns) = (from.syscall, from.syscall_time_ns);
+                to.probes = from.probes;
             }
         }
     }
