@@ -32,6 +32,8 @@ COMMANDS: Mapping[str, str | Group] = {
     "report": "excise.cli.report:report",
     "gate": "excise.cli.gate:gate",
     "selftest": "excise.cli.selftest:app",
+    "tpm": "excise.cli.tpm:app",
+    "predict": "excise.cli.predict:predict",
     "verify": Group(
         "Check evidence: logs, quotes, captures.",
         {
@@ -40,6 +42,8 @@ COMMANDS: Mapping[str, str | Group] = {
             "eventlog": "excise.cli.verify_eventlog:eventlog",
             "daa": "excise.cli.daa_verify:daa",
             "capture": "excise.cli.verify_capture:capture",
+            "token": "excise.cli.verify_token:token",
+            "ear": "excise.cli.verify_token:ear",
         },
     ),
     "perf": Group(
@@ -56,5 +60,6 @@ COMMANDS: Mapping[str, str | Group] = {
             "revoke": "excise.cli.daa_revoke:revoke",
         },
     ),
+    "corim": "excise.cli.corim:app",
     "lab": "excise.cli.lab:app",
 }

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from excise.cli.options import FormatOption, JsonOption, MetricOption, open_dataset, print_report
+from excise.cli.steps import steps_bar
 from excise.errors import HostError, UsageError
 
 if TYPE_CHECKING:
@@ -114,7 +113,10 @@ def bench(
     from excise.report.selftest import build_bench
 
     path = _output_path(output or "selftests.excise", force=force)
-    with _shown(progress) as on_step, tempfile.TemporaryDirectory(prefix="excise-fips-") as folder:
+    with (
+        steps_bar(progress) as on_step,
+        tempfile.TemporaryDirectory(prefix="excise-fips-") as folder,
+    ):
         wanted = _wanted(library or [])
         trees = _trees(tree or [], on_step) if "openssl" in wanted else []
         subjects, present = _subjects(trees, wanted, Path(folder), use=use)
@@ -274,32 +276,6 @@ def _profiles(present: list[Any], on_step: Callable[[str, int, int], None]) -> l
     return found
 
 
-@contextmanager
-def _shown(progress: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Give the function to call with what is done: a bar on a terminal, else nothing."""
-    if not (progress and sys.stderr.isatty()):
-        yield lambda _text, _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
-        task = bar.add_task("preparing", total=None)
-
-        def update(text: str, done: int, total: int) -> None:
-            bar.update(task, description=text, completed=done, total=total)
-
-        yield update
-
-
 @app.command("check")
 def check(
     words: Annotated[
@@ -394,7 +370,7 @@ def commands(
     from excise.units import parse_percentage
 
     wanted_share, wanted_target = parse_percentage(share), parse_percentage(target)
-    with _shown(progress) as on_step:
+    with steps_bar(progress) as on_step:
         place = make_tree(tree, packages=COMMAND_PACKAGES, on_step=on_step) if tree else host_tree()
     plan = plan_commands(words or [], tree=place, blocks=blocks, cold=cold, seed=seed)
     path = Path(output or "selftest-commands.excise")

@@ -39,6 +39,7 @@ class Boot:
         total_ns: The whole of it.
         stages_ns: Its stages by name, such as `kernel`, `initrd`, `userspace`.
         banks: PCR banks that each extend writes, where that is known.
+        configuration: Configuration it ran under; "" where there is none.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Boot:
     total_ns: float
     stages_ns: Mapping[str, float] = field(default_factory=dict)
     banks: int | None = None
+    configuration: str = ""
 
     def duration_ns(self, stage: str = TOTAL) -> float:
         """Return the duration of one stage, or of the whole.
@@ -72,8 +74,8 @@ class UnitCost:
         mean_ns: Mean, which sums add up to; the only value where a source gives one.
         sd_ns: Standard deviation of single extends, None where the source gives no spread.
         n: Extends it was measured on.
-        error_ratio: Largest relative error of this kind of value where it could be checked; that
-            of a proxy, None for a measured value.
+        error_ratio: Largest relative error of this kind of value where it could be checked, as a
+            share of the value; None for a value that was measured with its spread.
         basis: `measured`, `published`, or how a proxy was formed.
     """
 
@@ -124,8 +126,9 @@ class Prediction:
     """A predicted duration, beside the measured one where there is one.
 
     Attributes:
-        low_ns: Lower end of the 95 % interval, None where nothing tells the spread.
+        low_ns: Lower end of the interval, None where nothing tells the spread.
         high_ns: Upper end.
+        interval: What the interval is: `95 %`, or `largest known error`; "" without one.
         unit_ns: Cost of one entry that it was made with, overlap included.
         base_ns: What is there without any entry, None where only the added time is predicted.
     """
@@ -137,6 +140,7 @@ class Prediction:
     unit_ns: float
     low_ns: float | None = None
     high_ns: float | None = None
+    interval: str = ""
     base_ns: float | None = None
     measured_ns: float | None = None
     basis: str = ""
@@ -214,6 +218,7 @@ class BootModel:
             unit_ns=self.unit_ns[mode],
             low_ns=None if half is None else predicted - half,
             high_ns=None if half is None else predicted + half,
+            interval="" if half is None else "95 %",
             base_ns=self.base_ns,
             measured_ns=measured_ns,
             basis=f"{self.boots} boots",
@@ -261,7 +266,7 @@ def fit_boots(
         units_ns = {boot.mode: units.of(boot.mode).mean_ns for boot in boots}
     columns = ["base", *(["overlap"] if units_ns else dict.fromkeys(b.mode for b in boots))]
     matrix = np.array([_row(b.entries, b.mode, columns, units_ns) for b in boots])
-    measured = np.array([boot.duration_ns(stage) for boot in boots])
+    measured = np.array([boot.duration_ns(stage) for boot in boots], dtype=np.float64)
     # Scaled to comparable columns, so that the rank does not depend on the unit of time.
     scale = np.abs(matrix).max(axis=0)
     scale[scale == 0] = 1.0
@@ -342,6 +347,7 @@ def predict_added(
         unit_ns=unit_ns,
         low_ns=None if half is None else max(0.0, predicted - half),
         high_ns=None if half is None else predicted + half,
+        interval="" if half is None else _interval_name(cost),
         base_ns=base_ns,
         measured_ns=measured_ns,
         basis=f"{units.name}: {cost.basis}",
@@ -384,8 +390,12 @@ def _banks_ns(units: UnitCosts, banks: int | None) -> float:
     return (banks - units.banks) * units.bank_ns
 
 
+def _interval_name(cost: UnitCost) -> str:
+    return "95 %" if cost.error_ratio is None else "largest known error"
+
+
 def _half_width_added(cost: UnitCost, entries: int, overlap: float) -> float | None:
-    """Return half of the 95 % interval of a sum of single extends and of their mean."""
+    """Return half of the interval: of a sum of extends and of their mean, or of a known error."""
     if cost.error_ratio is not None:
         return cost.error_ratio * cost.mean_ns * entries * overlap
     if cost.sd_ns is None or not cost.n or cost.n < 2:

@@ -7,6 +7,7 @@ are the run's child events of layer `stage`; its entries are an event or an aggr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ def boots_of(
     # A boot is a first run in any case: firsts are left out only where there are others.
     later = runs.filter(pl.col("phase") == "measured")
     counted = later if later.height else runs
+    repeated = Counter(counted.select("task", "configuration").iter_rows())
     events = _events_by_run(dataset)
     published = _published_entries(dataset)
     found = []
@@ -57,7 +59,8 @@ def boots_of(
             continue
         found.append(
             Boot(
-                name=_name(row, several=counted.height > len(dataset.configurations)),
+                name=_name(row, several=repeated[row["task"], row["configuration"]] > 1),
+                configuration=row["configuration"],
                 mode=_mode(row["configuration"], own, modes or {}),
                 entries=int(entries),
                 total_ns=float(row["wall_ns"]),

@@ -125,7 +125,7 @@ def build_report(
     reader = SeriesReader(dataset)
     series = list(reader.read(metric=metric))
     rows = summaries(dataset, metric=metric, series=series)
-    sections: list[Section] = []
+    sections: list[Section] = _of_its_kind(dataset)
     data: dict[str, Any] = {"capture": _identity(dataset)}
     found = _compared(dataset, metric, margin_ratio)
     if found is not None:
@@ -161,6 +161,13 @@ def build_report(
         facts=facts_of([dataset], private=private),
         data=data,
     )
+
+
+def _of_its_kind(dataset: Dataset) -> list[Section]:
+    """Return the sections that captures of one kind alone have: those of a TPM's bench."""
+    from excise.report.tpm import bench_sections, is_bench
+
+    return bench_sections(dataset) if is_bench(dataset) else []
 
 
 def result_line(row: Comparison, *, effects: Iterable[str] = ()) -> str:

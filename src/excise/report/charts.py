@@ -162,7 +162,7 @@ def chart_rows(chart: Chart) -> list[dict[str, Any]]:
     rows = [_shown(row) for row in chart.rows]
     seen: dict[str, int] = {}
     for row in rows:
-        if "label" in row:  # the axis has one place for each label
+        if "label" in row and chart.kind != "range":  # the axis has one place for each label
             label = row["label"]
             seen[label] = seen.get(label, 0) + 1
             row["label"] = label if seen[label] == 1 else f"{label} ({seen[label]})"
@@ -532,7 +532,17 @@ def _draw_interval(chart: Chart) -> _Drawn:
     return alt.layer(band, one, whisker, dot, *verdicts).properties(height=32 * max(len(labels), 1))
 
 
+# --- range ------------------------------------------------------------------------------------
+
+
+def _draw_range(chart: Chart) -> _Drawn:
+    from excise.report.charts_range import draw_range
+
+    return draw_range(chart)
+
+
 _DRAWERS = {
+    "range": _draw_range,
     "distribution": _draw_distribution,
     "run_order": _draw_run_order,
     "waterfall": _draw_waterfall,

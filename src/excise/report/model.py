@@ -150,6 +150,8 @@ class Chart:
       bar that is wrong, such as "sum above 100 %". Bars from top to bottom; all share one scale.
     - `interval`: `label`, `ratio`, `low`, `high`, `verdict`, and if there is a margin `margin_low`
       and `margin_high`, both ratios.
+    - `range`: `label`, `value`, `series`, and if known `low`, `high` and `text`, which is printed
+      at the dot. Labels may repeat, once a series.
 
     Attributes:
         name: File-name-safe name, unique in the report.
@@ -162,7 +164,7 @@ class Chart:
     """
 
     name: str
-    kind: Literal["distribution", "run_order", "waterfall", "interval"]
+    kind: Literal["distribution", "run_order", "waterfall", "interval", "range"]
     title: str
     rows: Sequence[Mapping[str, Any]]
     unit: str
