@@ -4,16 +4,21 @@ PY := $(VENV)/bin/python
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 BLOCKS ?= 40
 
-.PHONY: demo test test-lab lint docs build bench clean help
+.PHONY: demo demo-host test test-lab lint docs build bench clean help
 
 help:
 	@sed -n 's/^## //p' Makefile
 
-## make demo      set up all, measure Landlock, seccomp and FIPS self-tests here, write report.html
+## make demo      set up all, count what security modules and IMA add in guests, write report.html
 demo: build
-	rm -rf demo.excise
-	$(VENV)/bin/excise run examples/syscalls.toml -o demo.excise --blocks $(BLOCKS) --seal
-	$(VENV)/bin/excise report demo.excise -o report.html --beside reference:lsmpmon-2008
+	tools/setup.sh demo
+	$(VENV)/bin/excise lab demo -o demo.excise --report report.html
+
+## make demo-host measure Landlock, seccomp and FIPS self-tests on this machine, write host.html
+demo-host: build
+	rm -rf demo-host.excise
+	$(VENV)/bin/excise run examples/syscalls.toml -o demo-host.excise --blocks $(BLOCKS) --seal
+	$(VENV)/bin/excise report demo-host.excise -o host.html --beside reference:lsmpmon-2008
 
 ## make build     the Python environment, the native module, the static probe
 build: $(VENV)/.built
@@ -55,4 +60,4 @@ bench: build
 	$(PY) -m benchmarks
 
 clean:
-	rm -rf target $(VENV) docs/_build src/excise/_bin src/excise/*.so report.html demo.excise
+	rm -rf target $(VENV) docs/_build src/excise/_bin src/excise/*.so report.html host.html *.excise

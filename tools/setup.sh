@@ -1,6 +1,6 @@
 #!/bin/sh
 # Install what a target needs: system packages, Rust if cargo is missing or old, the Python
-# environment. Usage: tools/setup.sh build|test|docs|lab. Does nothing that is already done.
+# environment. Usage: tools/setup.sh build|demo|test|docs|lab. Does nothing that is already done.
 set -eu
 cd "$(dirname "$0")/.."
 goal=${1:-build}
@@ -8,6 +8,9 @@ goal=${1:-build}
 wanted=""
 need() { # need COMMAND PACKAGE: note the package unless the command is there
     command -v "$1" >/dev/null 2>&1 || wanted="$wanted $2"
+}
+need_program() { # need_program COMMAND PACKAGE: also where only root's PATH has it
+    [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] || need "$1" "$2"
 }
 need_file() { # need_file FILE PACKAGE
     [ -e "$1" ] || wanted="$wanted $2"
@@ -48,6 +51,15 @@ test | lab)
     ;;
 esac
 case $goal in
+demo | lab)
+    need qemu-system-x86_64 qemu-system-x86
+    need swtpm swtpm
+    need_program mke2fs e2fsprogs
+    need_program debugfs e2fsprogs
+    need setpriv util-linux
+    ;;
+esac
+case $goal in
 lab)
     need debootstrap debootstrap
     need valgrind valgrind
@@ -55,8 +67,6 @@ lab)
     need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf
     need clang clang
-    need qemu-system-x86_64 qemu-system-x86
-    need mke2fs e2fsprogs
     need_file /bin/busybox busybox-static
     ;;
 esac

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from excise.cli import lab_kernel
+from excise.cli import lab_demo, lab_kernel
 from excise.cli.options import FormatOption, JsonOption, print_json, print_report
 from excise.errors import UsageError
 
@@ -22,6 +22,9 @@ app = typer.Typer(
 )
 
 app.add_typer(lab_kernel.app, name="kernel")
+app.command("boot")(lab_boot.boot)
+
+app.command("demo")(lab_demo.demo)
 
 PresetsOption = Annotated[
     str,
@@ -61,6 +64,9 @@ WorkloadOption = Annotated[
 ]
 
 
+JobsOption = Annotated[int, typer.Option("--jobs", "-j", help="Guests at a time.", min=1)]
+
+
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List presets and the kernels that are already in the cache.
@@ -92,7 +98,7 @@ def compare_(
     machine: MachineOption = None,
     workload: WorkloadOption = "syscalls",
     twins: Annotated[int, typer.Option("--twins", help="A/A guests.", min=1, max=3)] = 2,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Guests at a time.", min=1)] = 1,
+    jobs: JobsOption = 1,
     output: OutputOption = None,
     format_name: FormatOption = None,
     as_json: JsonOption = False,
@@ -122,7 +128,7 @@ def compare_(
         planned = preset_jobs(machines[0], presets=names, only=only)
         title = f"Presets on kernel {Path(machines[0].kernel).name}"
     everything = [planned[0], *twin_jobs(planned[0], number=twins), *planned[1:]]
-    with _capture(output, jobs=everything, title=title) as add, _progress() as show:
+    with _capture(output, jobs=everything, title=title) as add, guests_progress() as show:
         found = compare(planned, twins=twins, parallel=jobs, on_progress=show, on_result=add)
     report = build_lab_comparison(found, title=title)
     print_report(report, format_name=format_name, as_json=as_json)
@@ -153,7 +159,8 @@ def run_(
         str | None,
         typer.Option(
             "--mode",
-            help="count (instructions, no TPM) or tpm (time, software TPM). [default: tpm]",
+            help="count (instructions, no TPM) or tpm (time, software TPM). [default: the "
+            "machine's, else tpm]",
             show_default=False,
         ),
     ] = None,
@@ -171,6 +178,7 @@ def run_(
             show_default=False,
         ),
     ] = None,
+    jobs: JobsOption = 1,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -185,7 +193,7 @@ def run_(
     from excise.lab import GuestFailure, GuestJob, run_all
     from excise.lab import preset as preset_of
 
-    found_machine = _machines(machine, kernel, modules, mode=mode or "tpm", root=root)[0]
+    found_machine = _machines(machine, kernel, modules, mode=mode, root=root)[0]
     nonce = _hex(quote)
     planned = [
         GuestJob(
@@ -198,8 +206,8 @@ def run_(
         for name in _split(preset)
     ]
     title = f"Lab: {' '.join(words) if words else workload}"
-    with _capture(output, jobs=planned, title=title) as add, _progress() as show:
-        outcomes = run_all(planned, on_progress=show, on_result=add)
+    with _capture(output, jobs=planned, title=title) as add, guests_progress() as show:
+        outcomes = run_all(planned, parallel=jobs, on_progress=show, on_result=add)
     results = [each for each in outcomes if not isinstance(each, GuestFailure)]
     described = [_described(result, qualifying_data=nonce) for result in results]
     if as_json:
@@ -248,14 +256,15 @@ def _machines(
     kernels: list[str] | None,
     modules: list[str] | None,
     *,
-    mode: str,
+    mode: str | None,
     root: str | None = None,
 ) -> list[Machine]:
     import msgspec
 
     from excise.lab import Machine, read_machine
 
-    base = read_machine(Path(path)) if path else Machine()
+    base = read_machine(Path(path)) if path else Machine(mode="tpm")
+    wanted = mode or base.mode
     folders = modules or []
     if len(folders) > len(kernels or []):
         raise UsageError("--modules belongs to a --kernel, in the same order")
@@ -268,7 +277,7 @@ def _machines(
             change["memory_mib"] = max(base.memory_mib, 768 if root == "debian" else 0)
     try:
         return [
-            msgspec.convert({**msgspec.to_builtins(base), "mode": mode, **change}, Machine)
+            msgspec.convert({**msgspec.to_builtins(base), "mode": wanted, **change}, Machine)
             for change in changes
         ]
     except msgspec.ValidationError as error:
@@ -312,6 +321,7 @@ def _described(result: GuestResult, *, qualifying_data: bytes | None) -> dict[st
                 "exit_code": s.exit_code,
                 "stdout": s.stdout.decode("utf-8", "replace"),
                 "stderr": s.stderr.decode("utf-8", "replace"),
+                "ima_entries": s.ima_entries,
             }
             for s in result.steps
         ],
@@ -328,8 +338,15 @@ def _print_guest(result: GuestResult, value: dict[str, Any]) -> None:
     for step in result.steps:
         if step.probe is None:
             typer.echo(step.stdout.decode("utf-8", "replace"), nl=False)
+            typer.echo(step.stderr.decode("utf-8", "replace"), nl=False, err=True)
+            if step.exit_code:
+                typer.echo(f"  {step.step.task}: exit code {step.exit_code}")
+            if step.ima_entries:
+                typer.echo(f"  {step.step.task}: {step.ima_entries:,} entries in the IMA list")
         else:
-            typer.echo(f"  {step.step.task:<18} {min(step.probe.op_ns):>14,.1f} per operation")
+            unit = "instructions" if result.machine.mode == "count" else "ns"
+            figure = f"{min(step.probe.op_ns):>14,.1f} {unit} per operation"
+            typer.echo(f"  {step.step.task:<18} {figure}")
     if "systemd_time" in result.facts:
         typer.echo(f"  {result.facts['systemd_time'].splitlines()[0]}")
     for name, appraised in value["evidence"].items():
@@ -352,7 +369,8 @@ def _capture(output: str | None, *, jobs: Any, title: str) -> Iterator[Callable[
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
+def guests_progress() -> Iterator[Callable[[Progress], None]]:
+    """Give the function to call at each stage of each guest; a bar on a terminal."""
     import sys
 
     if not sys.stderr.isatty():

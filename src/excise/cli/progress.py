@@ -29,6 +29,8 @@ class RunsBar:
     def stage(self, configuration: str, stage: str) -> None:
         """Take notice of how far a guest has come."""
         self._stages[configuration] = stage
+        if stage == "done":
+            del self._stages[configuration]
         self._bar.update(self._task, description=self._text())
 
     def _text(self) -> str:

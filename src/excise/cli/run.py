@@ -140,7 +140,7 @@ def run(
             jobs=jobs,
             on_progress=shown,
             on_stage=shown.stage if shown else None,
-            on_interrupt=_tell_of_the_wait,
+            on_interrupt=tell_of_the_wait,
         )
     _conclude(finished, seal=seal, attest=attest, as_json=as_json)
 
@@ -182,20 +182,27 @@ def _file_name(title: str) -> str:
     return kept.strip("-.")[:60] or "campaign"
 
 
-def _tell_of_the_wait() -> None:
+def tell_of_the_wait() -> None:
+    """Say that an interrupt waits for what is in progress."""
     typer.echo("Stopping after what is in progress; interrupt again to end it at once", err=True)
 
 
+def conclude_interrupted(finished: Finished, *, as_json: bool) -> None:
+    """Say how an interrupted campaign goes on, and end the program; do nothing for a whole one."""
+    if not finished.interrupted:
+        return
+    if as_json:
+        print_json({"interrupted": True, "done": finished.done, "total": finished.total})
+    typer.echo(
+        f"Stopped after {finished.done} of {finished.total} runs; nothing is lost. "
+        f"The same command with -o {finished.path} goes on.",
+        err=True,
+    )
+    raise typer.Exit(130)
+
+
 def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bool) -> None:
-    if finished.interrupted:
-        if as_json:
-            print_json({"interrupted": True, "done": finished.done, "total": finished.total})
-        typer.echo(
-            f"Stopped after {finished.done} of {finished.total} runs; nothing is lost. "
-            f"The same command with -o {finished.path} goes on.",
-            err=True,
-        )
-        raise typer.Exit(130)
+    conclude_interrupted(finished, as_json=as_json)
     if attest is not None:
         from excise.campaign.attest import attest_capture
 

@@ -62,10 +62,10 @@ def run_job(
 
     Args:
         job: The guest.
-        on_stage: Called with the name of each stage, `boot` first.
+        on_stage: Called with the name of each stage, `prepare` first.
         stop: Ends the guest when it is set, from another thread.
     """
-    on_stage("boot")
+    on_stage("prepare")
     try:
         return run_guest(
             job.machine,

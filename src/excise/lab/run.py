@@ -116,7 +116,7 @@ def run_guest(
         plan: What it runs.
         configuration: Name for the results; the preset's if not given.
         qualifying_data: Asks the guest's TPM for a quote that signs this; None for no quote.
-        on_stage: Called with the name of each stage that the guest announces.
+        on_stage: Called with `boot`, then with the name of each stage that the guest announces.
         stop: Ends the guest when it is set, from another thread.
 
     Raises:
@@ -125,57 +125,92 @@ def run_guest(
     """
     if qualifying_data is not None and machine.mode != "tpm":
         raise UsageError('a quote needs mode = "tpm"')
-    kernel = kernels.resolve(
-        machine.kernel, modules=Path(machine.modules) if machine.modules else None
-    )
-    name = configuration or preset.name
+    modules = Path(machine.modules) if machine.modules else None
+    kernel = kernels.resolve(machine.kernel, modules=modules)
     _refuse_missing_lsm(kernel, preset=preset)
-    debian = machine.rootfs == "debian"
+    root = _root(machine, kernel=kernel, preset=preset, plan=plan, qualifying_data=qualifying_data)
+    root_disk = debian_image() if machine.rootfs == "debian" else None
     cmdline = kernel_command_line(machine, words=preset.command_line())
-    root = initramfs.build_initramfs(
-        kernel,
-        preset=preset,
-        plan=plan,
-        work_image=work_image(plan, size_mib=machine.work_disk_mib),
-        root_disk=debian,
-        probe=Path(probe_path()),
-        more={
-            **_guest_program(preset),
-            **(quote_files(qualifying_data) if qualifying_data is not None else {}),
-        },
-    )
     accelerator = choose_accelerator(machine, kernel=kernel)
+    on_stage("boot")
     booted = guest.boot(
         machine,
         image=kernel.image,
         initramfs=root,
         cmdline=cmdline,
         accelerator=accelerator,
-        root_disk=debian_image() if debian else None,
+        root_disk=root_disk,
         on_stage=on_stage,
         stop=stop,
     )
+    return _result(
+        booted,
+        machine=machine,
+        kernel=kernel,
+        preset=preset,
+        plan=plan,
+        configuration=configuration or preset.name,
+        cmdline=cmdline,
+    )
+
+
+def _root(
+    machine: Machine,
+    *,
+    kernel: Kernel,
+    preset: Preset,
+    plan: Plan,
+    qualifying_data: bytes | None,
+) -> bytes:
+    """Return the initramfs of a guest."""
+    quote = quote_files(qualifying_data) if qualifying_data is not None else {}
+    return initramfs.build_initramfs(
+        kernel,
+        preset=preset,
+        plan=plan,
+        work_image=work_image(plan, size_mib=machine.work_disk_mib),
+        root_disk=machine.rootfs == "debian",
+        probe=Path(probe_path()),
+        more={**_guest_program(preset), **quote},
+    )
+
+
+def _result(
+    booted: guest.Boot,
+    *,
+    machine: Machine,
+    kernel: Kernel,
+    preset: Preset,
+    plan: Plan,
+    configuration: str,
+    cmdline: str,
+) -> GuestResult:
+    """Return what came back from a boot.
+
+    Raises:
+        EffectError: If the configuration did not take effect.
+        HostError: If a step that must work failed.
+    """
     facts = _facts(booted.files)
-    refused = booted.files.get("refused", b"").decode("utf-8", "replace").strip()
     dmesg = booted.files.get("dmesg", b"")
     effects = check_effects(
         facts,
         expectations=preset.expectations,
         cmdline=cmdline,
-        configuration=name,
+        configuration=configuration,
         dmesg=dmesg.decode("utf-8", "replace"),
-        refused=refused,
+        refused=booted.files.get("refused", b"").decode("utf-8", "replace").strip(),
     )
-    require_effects(effects, configuration=name, kernel=kernel.release)
+    require_effects(effects, configuration=configuration, kernel=kernel.release)
     steps = _step_results(plan, booted.files)
-    _refuse_failed_steps(steps, configuration=name)
+    _refuse_failed_steps(steps, configuration=configuration)
     return GuestResult(
-        configuration=name,
+        configuration=configuration,
         preset=preset.name,
         kernel=kernel,
         machine=machine,
         cmdline=cmdline,
-        clock=clock_of(machine, accelerator=accelerator),
+        clock=clock_of(machine, accelerator=booted.accelerator),
         steps=steps,
         facts=facts,
         effects=effects,

@@ -194,14 +194,8 @@ def command(*words: str, preset: Preset, repetitions: int = 1, through_probe: bo
     """
     wrapper: tuple[str, ...] = ()
     if preset.probe_options or through_probe:
-        wrapper = (
-            "excise-probe",
-            "exec",
-            *preset.probe_options,
-            "--directory",
-            "/work/tmpfs",
-            "--",
-        )
+        inside = ("--directory", "/work/tmpfs") if "--landlock" in preset.probe_options else ()
+        wrapper = ("excise-probe", "exec", *preset.probe_options, *inside, "--")
     steps = tuple(
         Step(task=" ".join(words), command=(*wrapper, *words), round=number, must_work=False)
         for number in range(repetitions)

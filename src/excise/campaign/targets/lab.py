@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 _POLL_S = 0.1
 
 
+def _tell_nobody(_configuration: str, _stage: str) -> None:
+    """Take notice of nothing."""
+
+
 class LabCampaignTarget:
     """Guests under QEMU; see `excise.campaign.targets.Target`."""
 
@@ -59,7 +63,10 @@ class LabCampaignTarget:
         if self._spec.machine.mode == "tpm":
             require("swtpm")
         pairs = guests.kernels_of(self._campaign, self._spec)
+        tell = self._on_stage or _tell_nobody
+        tell("kernels", "fetch")
         self._kernels = [kernels.resolve(name, modules=modules) for name, modules in pairs]
+        tell("kernels", "done")
 
     def host_facts(self) -> list[Fact]:
         """Return facts of the guests; of this host only where times depend on it."""
@@ -125,7 +132,7 @@ class LabSession:
         self._campaign = campaign
         self._capture = capture
         self._spec = spec
-        self._on_stage = on_stage
+        self._tell = on_stage or _tell_nobody
         self._jobs = jobs
         self._pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="guest")
         self._end = threading.Event()
@@ -210,10 +217,6 @@ class LabSession:
                 return _Visited(runs=self._record(guest, outcome))
             except EffectError as error:
                 return _Visited(runs=[], failure=error)
-
-    def _tell(self, arm: str, stage: str) -> None:
-        if self._on_stage is not None:
-            self._on_stage(arm, stage)
 
     def _failed(self, guest: PlannedGuest, outcome: GuestFailure) -> _Visited:
         """Write what became of a guest without results; tell whether the work must end."""
