@@ -61,5 +61,9 @@ COMMANDS: Mapping[str, str | Group] = {
         },
     ),
     "corim": "excise.cli.corim:app",
+    "boot": Group(
+        "Boots by stage: from captures, of this host, from files.",
+        {"show": "excise.cli.boot:show"},
+    ),
     "lab": "excise.cli.lab:app",
 }

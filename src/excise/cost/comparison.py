@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from excise.cost.containers import only_like_wholes, parts_of
 from excise.cost.counted import (
     is_counted,
     larger_floors,
@@ -142,6 +143,8 @@ def compare_configurations(
             rows.append(_counted(base, other, noise.get(task), margin_ratio))
         else:
             rows.append(_unpaired(base, other, margin_ratio))
+    parts = parts_of(dataset)
+    rows = only_like_wholes(rows, ours=parts, theirs=parts, same_names=False)
     rows += _published(dataset, name, margin_ratio)
     if not rows:
         raise UsageError(
@@ -179,6 +182,7 @@ def compare_datasets(
         else _unpaired(ours[key], theirs[key], margin_ratio)
         for key in keys
     ]
+    rows = only_like_wholes(rows, ours=parts_of(first), theirs=parts_of(second), same_names=True)
     counted = all(row.order == "exact counts" for row in rows)
     rows += _published_pairs(first, second, margin_ratio)
     if not rows:

@@ -1,0 +1,89 @@
+"""`excise lint`: do these figures agree with themselves?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from excise.cli.options import JsonOption, open_dataset, read_input
+from excise.cli.verify import ReportOption, conclude
+from excise.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    from excise.cost.lint import Rules, TextTable
+    from excise.evidence.checks import AppraisalResult
+
+_TABLES = (".csv", ".tsv", ".md")
+
+
+def lint(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CAPTURE|TABLE...",
+            help="Captures, reference:NAME, tables as CSV or Markdown, or - for a table.",
+        ),
+    ],
+    rules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rules", metavar="FILE", help="Rules of your own (TOML).", show_default=False
+        ),
+    ] = None,
+    own_only: Annotated[
+        bool, typer.Option("--own-only", help="Leave out the rules that ship with excise.")
+    ] = False,
+    report: ReportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check parts against totals, percentages, min ≤ mean ≤ max, counts, and identities of events.
+
+    Rounding of what was printed and the steps of the clocks are allowed for. Exit 1 if a rule is
+    broken, or if none applies.
+
+    Example: excise lint uart.excise    or    excise lint table.csv --rules mine.toml
+    """
+    from excise.cost.lint import lint_tables, read_rules
+
+    if own_only and not rules:
+        raise UsageError("--own-only leaves no rule", hint="Give --rules FILE too")
+    found = read_rules([Path(name) for name in rules or []], shipped=not own_only)
+    tables = [_table(name) for name in inputs if _is_table(name)]
+    results = [result for name in inputs if not _is_table(name) for result in _capture(name, found)]
+    results += lint_tables(tables, found) if tables else ()
+    if not results:
+        raise UsageError(
+            "nothing in it that a rule is about",
+            source=", ".join(inputs),
+            hint="Rules are about events of runs and about tables; see docs/lint.md",
+        )
+    conclude(results, report=report, as_json=as_json)
+
+
+def _is_table(name: str) -> bool:
+    return name == "-" or name.lower().endswith(_TABLES)
+
+
+def _table(name: str) -> TextTable:
+    from excise.cost.lint import read_table
+
+    label = "standard input" if name == "-" else Path(name).name
+    try:
+        text = read_input(name).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError("is not UTF-8 text", source=name, offset=error.start) from error
+    return read_table(text, name=label)
+
+
+def _capture(name: str, rules: Rules) -> Iterator[AppraisalResult]:
+    from excise.cost.lint import lint_dataset, lint_published
+
+    if name.startswith("reference:"):
+        from excise.reference.published import published
+
+        short = name.removeprefix("reference:")
+        yield from lint_published(short, published(short), rules)
+    yield from lint_dataset(open_dataset(name), rules)
