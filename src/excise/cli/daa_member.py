@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
@@ -58,7 +58,9 @@ def join(
     clear: Annotated[
         bool, typer.Option("--clear", help="Clear the TPM before: all its owner's keys are lost.")
     ] = False,
-    ek: Annotated[str, typer.Option("--ek", help="The TPM's EK to use: ecc or rsa.")] = "ecc",
+    ek: Annotated[
+        str, typer.Option("--ek", help="The TPM's EK to use: ecc, rsa or ecc384.")
+    ] = "ecc",
     ek_certificate: Annotated[
         list[str] | None,
         typer.Option(
@@ -274,11 +276,12 @@ def _der(name: str) -> bytes:
 
 
 def _ek(name: str) -> EkType:
-    if name == "ecc":
-        return "ecc"
-    if name == "rsa":
-        return "rsa"
-    raise UsageError(f"--ek {name!r} is neither ecc nor rsa")
+    from excise.attest.daa.tpm import EkType
+
+    for kind in get_args(EkType):
+        if name == kind:
+            return cast("EkType", kind)
+    raise UsageError(f"--ek {name!r} is unknown", hint=", ".join(get_args(EkType)))
 
 
 def _say_joined(joined: Joined, *, as_json: bool) -> None:

@@ -35,13 +35,18 @@ from excise.evidence.tpm_structures import TpmPublic, parse_public
 if TYPE_CHECKING:
     from tpm2_pytss import ESAPI, ESYS_TR
 
-EkType = Literal["ecc", "rsa"]
+EkType = Literal["ecc", "rsa", "ecc384"]
+"""P-256 or RSA-2048 of the low range of the EK profile, or P-384 of the high one."""
 
 SIGN_ATTEMPTS: Final = 16
 """How often a proof is begun: one in 256 has a nonce with a leading zero byte, which the TPM drops
 and xaptum's format cannot hold."""
 
-_EK_TEMPLATES: Final = {"ecc": "EK-ECC256", "rsa": "EK-RSA2048"}
+_EK_TEMPLATES: Final = {
+    "ecc": "EK-ECC256",
+    "rsa": "EK-RSA2048",
+    "ecc384": "EK-HIGH-ECC384",
+}
 _RC_VALUE: Final = 0x084
 _RC_POLICY_FAIL: Final = 0x09D
 _RC_PCR_CHANGED: Final = 0x128
@@ -138,8 +143,10 @@ class TpmKey:
 
         credential, _ = TPM2B_ID_OBJECT.unmarshal(blob)
         encrypted, _ = TPM2B_ENCRYPTED_SECRET.unmarshal(secret)
-        with _endorsement_key(self._tpm, ek) as (handle, _), self._policy_session() as session:
-            patiently(lambda: self._tpm.policy_secret(ESYS_TR.ENDORSEMENT, session))
+        with (
+            _endorsement_key(self._tpm, ek) as (handle, endorsement),
+            self._endorsement_session(endorsement) as session,
+        ):
             try:
                 return bytes(
                     patiently(
@@ -262,6 +269,18 @@ class TpmKey:
             ) from None
 
     @contextmanager
+    def _endorsement_session(self, key: EndorsementKey) -> Iterator[Any]:
+        """Give the session that authorises one use of the EK."""
+        from tpm2_pytss import ESYS_TR
+
+        if "userWithAuth" in parse_public(key.public).attributes:  # of the high range
+            yield ESYS_TR.PASSWORD
+            return
+        with self._policy_session() as session:
+            patiently(lambda: self._tpm.policy_secret(ESYS_TR.ENDORSEMENT, session))
+            yield session
+
+    @contextmanager
     def _policy_session(self) -> Iterator[Any]:
         from tpm2_pytss import ESYS_TR, TPM2_ALG, TPM2_SE, TPMT_SYM_DEF, TSS2_Exception
 
@@ -318,7 +337,10 @@ def _endorsement_key(tpm: ESAPI, kind: EkType) -> Iterator[tuple[Any, Endorsemen
 
     if kind not in _EK_TEMPLATES:
         raise UsageError(f"unknown type of EK {kind!r}", hint=f"Known: {', '.join(_EK_TEMPLATES)}")
-    certificate, template = create_ek_template(_EK_TEMPLATES[kind], NVReadEK(tpm))
+    try:
+        certificate, template = create_ek_template(_EK_TEMPLATES[kind], NVReadEK(tpm))
+    except ValueError as error:
+        raise HostError(f"the TPM has no EK of the type {kind}: {error}") from None
     handle, public, *_ = patiently(
         lambda: tpm.create_primary(TPM2B_SENSITIVE_CREATE(), template, ESYS_TR.ENDORSEMENT)
     )
