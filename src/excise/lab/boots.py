@@ -63,14 +63,19 @@ class BootArm:
     policy: str = "tcb"
     words: tuple[str, ...] = ()
 
-    def job(self, machine: Machine) -> GuestJob:
+    def job(self, machine: Machine, *, counted: bool = True) -> GuestJob:
         """Return the guest of one boot, with the proof of what it was to boot with.
+
+        Args:
+            machine: What all configurations have in common.
+            counted: Whether commands to the TPM are counted, by a probe on the way to it.
 
         Raises:
             HostError: If the kernel cannot be had.
             UsageError: If there is no such policy.
         """
-        found = counting(boot_policy(self.policy))
+        policy = boot_policy(self.policy)
+        found = counting(policy) if counted else policy
         config = resolve(self.kernel).config
         return GuestJob(
             configuration=self.configuration,
@@ -199,6 +204,7 @@ class BootCapture:
 
     Attributes:
         done: Boots by configuration.
+        next_sequence: Number of the next run.
     """
 
     def __init__(
@@ -230,8 +236,8 @@ class BootCapture:
             ],
         }
         self.done: Counter[str] = Counter()
-        self._sequence = 0
-        self._written: set[str] = set()
+        self.next_sequence = 0
+        self._proven: set[str] = set()
         if (path / store.MANIFEST).is_file():
             self._capture = store.Capture.open(path)
             self._take_over(campaign)
@@ -257,7 +263,7 @@ class BootCapture:
                 state="resumed" if state == "resumed" else "started",
                 at=store.now(),
                 excise_version=version,
-                runs_done=self._sequence,
+                runs_done=self.next_sequence,
             )
         )
 
@@ -273,9 +279,13 @@ class BootCapture:
             )
         for record in _records(capture.path):
             if isinstance(record, Run):
-                self._sequence = max(self._sequence, record.sequence + 1)
-                if record.task == BOOT:
-                    self.done[record.configuration] += 1
+                self.seen(record)
+
+    def seen(self, run: Run) -> None:
+        """Note a run that the capture already holds."""
+        self.next_sequence = max(self.next_sequence, run.sequence + 1)
+        if run.task == BOOT:
+            self.done[run.configuration] += 1
 
     def add(self, outcome: GuestResult | GuestFailure) -> None:
         """Write one boot with its raw files and the proof of its configuration, or its failure."""
@@ -285,19 +295,28 @@ class BootCapture:
         name = outcome.configuration
         number = self.done[name]
         for each, data in raw_files(outcome).items():
-            self._capture.add_raw(f"{file_safe(name)}.{number}.{each}", data)
+            self.keep_raw(f"{file_safe(name)}.{number}.{each}", data)
         records = boot_records(
             boot_of_guest(outcome),
             configuration=name,
-            first_sequence=self._sequence,
+            first_sequence=self.next_sequence,
             run=number,
             clock=outcome.clock,
         )
-        effects = list(outcome.effects) if name not in self._written else []
-        self._written.add(name)
-        self._capture.extend([*effects, *records])
-        self._sequence += sum(isinstance(record, Run) for record in records)
+        self.write(outcome, records)
         self.done[name] += 1
+
+    def keep_raw(self, name: str, data: bytes) -> None:
+        """Keep a raw file, in place of one that a session left whose journal lines were lost."""
+        (self._capture.path / store.RAW / name).unlink(missing_ok=True)
+        self._capture.add_raw(name, data)
+
+    def write(self, outcome: GuestResult, records: Sequence[Record]) -> None:
+        """Write a guest's records, and the proof of its configuration where it is the first."""
+        effects = list(outcome.effects) if outcome.configuration not in self._proven else []
+        self._proven.add(outcome.configuration)
+        self._capture.extend([*effects, *records])
+        self.next_sequence += sum(isinstance(record, Run) for record in records)
 
     def close(self, *, state: str = "finished") -> None:
         """Write the end of the session and close the capture."""
@@ -305,7 +324,7 @@ class BootCapture:
             Session(
                 state="finished" if state == "finished" else "interrupted",
                 at=store.now(),
-                runs_done=self._sequence,
+                runs_done=self.next_sequence,
             )
         )
         self._capture.close()

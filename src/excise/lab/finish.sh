@@ -7,6 +7,8 @@ systemctl is-system-running --wait >/run/state 2>&1
 stage booted
 C=/sys/kernel/security/ima/runtime_measurements_count
 [ -e $C ] && fact ima_count_booted cat $C
+H=/sys/kernel/tracing/events/kprobes/excise_tpm/hist
+[ -e $H ] && fact tpm_commands cat $H
 fact systemd_state cat /run/state
 fact systemd_time systemd-analyze time
 fact systemd_blame systemd-analyze --no-pager blame

@@ -1,0 +1,86 @@
+"""`excise lab boot`: the same guest booted under several IMA policies and kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report
+from excise.errors import UsageError
+
+
+def boot(
+    ima: Annotated[
+        str,
+        typer.Option(
+            "--ima",
+            help="IMA policies, joined by commas: off, few (programs that root starts), tcb, or "
+            "files with rules.",
+        ),
+    ] = "off,few,tcb",
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kernel",
+            "-k",
+            help="Kernel: a series such as 6.12, a package, own, or a bzImage. [default: 6.12]",
+            show_default=False,
+        ),
+    ] = None,
+    cmdline: Annotated[
+        str, typer.Option("--cmdline", help="Words for the kernel's command line.")
+    ] = "",
+    boots: Annotated[int, typer.Option("--boots", "-n", help="Boots of each.", min=1)] = 3,
+    root: Annotated[
+        str,
+        typer.Option("--root", help="debian (systemd) or initramfs (nothing but the lab's init)."),
+    ] = "debian",
+    machine: Annotated[
+        str | None,
+        typer.Option("--machine", help="TOML file with a [machine] table.", show_default=False),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Guests at a time.", min=1)] = 1,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Capture to write, or to go on with.")
+    ] = "boots.excise",
+    format_name: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Boot a guest under IMA policies: stages, entries, commands to the TPM, prediction.
+
+    Interrupted, the same command goes on with the boots that are missing.
+
+    Example: excise lab boot --ima off,few,tcb --boots 5 -o boots.excise
+
+    Example: excise lab boot --kernel own --cmdline initcall_debug --ima off -n 1
+    """
+    from excise import __version__
+    from excise.cli.lab import guests_progress
+    from excise.lab.boots import boot_arms, boot_machine, run_boots
+    from excise.lab.machine import read_machine
+    from excise.report.boot import build_boots
+
+    if root not in ("debian", "initramfs"):
+        raise UsageError("is debian or initramfs", source=f"--root {root}")
+    base = read_machine(Path(machine)) if machine else None
+    kernels = kernel or [base.kernel if base else "6.12"]
+    policies = [part.strip() for part in ima.split(",") if part.strip()]
+    arms = boot_arms(kernels=kernels, policies=policies, words=cmdline.split())
+    with guests_progress() as show:
+        failures = run_boots(
+            arms,
+            machine=boot_machine(base, root=root),
+            boots=boots,
+            output=Path(output),
+            title=f"Boots under IMA policies {', '.join(policies)}",
+            version=__version__,
+            parallel=jobs,
+            on_progress=show,
+        )
+    if len(failures) < boots * len(arms):
+        print_report(build_boots([open_dataset(output)]), format_name=format_name, as_json=as_json)
+        typer.echo(f"wrote {output}", err=True)
+    for failure in failures:
+        raise failure.error
