@@ -425,7 +425,7 @@ def _refuse_unusable(info: TpmInfo, link: Link) -> None:
         )
     if info.null_name is None:
         raise HostError(
-            f"the TPM makes no ECC P-256 primary in its null hierarchy: {' '.join(info.notes)}",
+            f"the TPM makes no ECC P-256 primary in its null hierarchy ({info.notes[0][:-1]})",
             source=link.tcti,
             hint="Protected extends need one; this TPM cannot be measured for them",
         )

@@ -16,8 +16,10 @@ MOST_POLLS: Final = 20
 FEWEST_MULTIPLES: Final = 6
 """Different multiples that must be filled: fewer fit some grid by chance."""
 FEWEST_VALUES: Final = 3
-AGREEMENT: Final = 0.9
+AGREEMENT: Final = 0.93
 """Length of the mean phase: 1 where all are at the same place of the grid, 0 where anywhere."""
+WIDEST_RATIO: Final = 0.1
+"""Median distance of the values of one multiple from their median, in steps: 0.25 by chance."""
 _STEPS: Final = 1_000
 
 _Floats = NDArray[np.float64]
@@ -65,20 +67,30 @@ def find_polling(times: Mapping[str, Sequence[float]]) -> Polling:
 
 
 def _agreement(values: _Floats, tick: float) -> float:
-    """Return how well the values lie on one grid of this step; 0 where too few multiples are."""
+    """Return how well the values lie on one grid of this step; 0 where too few multiples are.
+
+    Each multiple counts with the median of its values, so that what was held up elsewhere does not.
+    """
     inside = values[values <= (MOST_POLLS + 0.5) * tick]
     # Half of all, so that a long tick does not live off the few values that it covers, and none
     # that lies within the first half step, where a grid says nothing.
     if inside.size < values.size / 2:
         return 0.0
     multiples = np.rint(inside / tick).astype(np.int64)
-    phases = np.exp(2j * np.pi * inside / tick)
     counts = np.bincount(multiples, minlength=MOST_POLLS + 1)
-    sums = np.bincount(multiples, phases.real) + 1j * np.bincount(multiples, phases.imag)
-    filled = np.flatnonzero((counts >= FEWEST_VALUES) & (np.arange(counts.size) > 0))
+    counts[0] = 0
+    filled = np.flatnonzero(counts >= FEWEST_VALUES)
     if filled.size < FEWEST_MULTIPLES or counts[filled].sum() < 0.8 * inside.size:
         return 0.0
-    return float(abs((sums[filled] / counts[filled]).mean()))
+    offsets = inside / tick - multiples
+    centres = np.array([np.median(offsets[multiples == number]) for number in filled])
+    spreads = [
+        np.median(np.abs(offsets[multiples == number] - centre))
+        for number, centre in zip(filled, centres, strict=True)
+    ]
+    if np.median(spreads) > WIDEST_RATIO:
+        return 0.0
+    return float(abs(np.exp(2j * np.pi * centres).mean()))
 
 
 def _refined(values: _Floats, tick: float) -> tuple[float, int]:

@@ -22,7 +22,7 @@ _IN_UNITS = (
 """Vega expression that prints nanoseconds in the unit that fits."""
 
 
-def draw_range(chart: Chart) -> alt.LayerChart:
+def draw_range(chart: Chart) -> alt.LayerChart | alt.FacetChart:
     """Draw a dot for each value of a label, with its range, one colour and shape a series."""
     import altair as alt
 

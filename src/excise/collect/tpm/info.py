@@ -302,6 +302,8 @@ def _null_name(link: Link, notes: list[str]) -> str | None:
     try:
         return make_null_primary(link)[0].name.hex()
     except TpmError as error:
+        if not error.absent:  # a TPM that is full, busy or not started says nothing of its make
+            raise
         notes.append(f"No null primary: {error.reason}.")
         return None
 

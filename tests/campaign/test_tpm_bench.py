@@ -1,0 +1,341 @@
+"""The bench of a TPM, on a real software TPM, alone and behind a proxy that interferes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from excise.campaign.tpm_bench import CLIENT, TWIN, run_tpm_bench
+from excise.collect.tpm import tasks, wire
+from excise.collect.tpm.codes import COMMANDS
+from excise.collect.tpm.sessions import HmacMismatchError
+from excise.cost.tpm_record import record_of
+from excise.errors import HostError, UsageError
+from excise.events.dataset import Dataset
+from excise.events.load import load_capture
+from software_tpm import SoftwareTpm, require, software_tpm
+from tpm_proxy import Proxy, code_of, error, tpm_proxy
+
+require("tpm2_pytss")
+
+KINDS = ("transient", "loaded-session", "saved-session", "persistent", "nv-index")
+
+
+@pytest.fixture
+def proxy(swtpm: SoftwareTpm) -> Iterator[Proxy]:
+    with tempfile.TemporaryDirectory(prefix="proxy") as folder, tpm_proxy(swtpm, Path(folder)) as p:
+        yield p
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Dataset, SoftwareTpm, str]]:
+    """Measure everything once; give the capture, the TPM, and its state before."""
+    with tempfile.TemporaryDirectory(prefix="swtpm") as folder, software_tpm(Path(folder)) as tpm:
+        before = state(tpm)
+        path = tmp_path_factory.mktemp("bench") / "tpm.excise"
+        done = run_tpm_bench(tpm.tcti, path, blocks=6, budget_ns=10**9, allow_persistent=True)
+        assert not done.left
+        assert not done.interrupted
+        assert done.skipped == ()
+        yield load_capture(path), tpm, before
+
+
+def state(tpm: SoftwareTpm) -> str:
+    """Return handles of every kind and all PCRs, as tpm2-tools tell them."""
+    handles = [f"{kind}: {tpm.tool('tpm2_getcap', f'handles-{kind}')}" for kind in KINDS]
+    return "\n".join([*handles, tpm.tool("tpm2_pcrread")])
+
+
+def test_nothing_is_left_in_the_tpm(bench: tuple[Dataset, SoftwareTpm, str]) -> None:
+    dataset, tpm, before = bench
+    assert state(tpm) == before
+    proof = dataset.effects[-1]
+    assert (proof.configuration, proof.outcome, proof.got) == ("all", "PASSED", "the same")
+
+
+def test_every_command_is_measured_and_its_sequence_told_apart(
+    bench: tuple[Dataset, SoftwareTpm, str],
+) -> None:
+    dataset, _, _ = bench
+    record = record_of(dataset)
+    known = {task.name for task in (*tasks.TASKS, tasks.NV_READ)}
+    assert known <= {command.name for command in record.commands}
+    for command in record.commands:
+        assert command.n >= 3
+        assert command.first_ns is not None
+        assert 0 < command.min_ns <= command.median_ns <= command.p95_ns <= command.max_ns
+    hmac = record.command("PCR_Extend", mode="hmac")
+    assert hmac is not None
+    assert list(hmac.parts_ns) == ["ContextLoad", "StartAuthSession", "FlushContext", "PCR_Extend"]
+    saved = record.command("PCR_Extend", mode="saved")
+    assert saved is not None
+    assert list(saved.parts_ns) == ["ContextLoad", "PCR_Extend", "ContextSave"]
+
+
+def test_modes_are_ordered_as_on_hardware(bench: tuple[Dataset, SoftwareTpm, str]) -> None:
+    dataset, _, _ = bench
+    record = record_of(dataset)
+    fastest = {}
+    for mode in ("none", "lazy", "saved", "hmac"):
+        command = record.command("PCR_Extend", mode=mode)
+        assert command is not None
+        fastest[mode] = command.min_ns
+    assert fastest["hmac"] > fastest["saved"] > max(fastest["none"], fastest["lazy"])
+    parts = record.command("PCR_Extend", mode="hmac")
+    assert parts is not None
+    assert max(parts.parts_ns, key=lambda name: parts.parts_ns[name]) == "StartAuthSession"
+
+
+def test_the_clients_work_is_no_part_of_the_tpms_time(
+    bench: tuple[Dataset, SoftwareTpm, str],
+) -> None:
+    dataset, _, _ = bench
+    runs = dataset.runs.with_columns(pl.col("task", "configuration").cast(pl.String))
+    events = dataset.events.with_columns(pl.col("layer").cast(pl.String))
+    client = runs.filter(runs["task"] == CLIENT)
+    assert set(client["configuration"]) == {"lazy", "saved", "hmac"}
+    for task, layer in (("PCR_Extend", "tpm"), (CLIENT, "client")):
+        for row in runs.filter(runs["task"] == task).iter_rows(named=True):
+            own = events.filter(events["sequence"] == row["sequence"])
+            assert set(own["layer"]) == {layer}
+            assert own["value"].sum() == row["wall_ns"]
+
+
+def test_modes_are_paired_in_blocks_with_a_twin(bench: tuple[Dataset, SoftwareTpm, str]) -> None:
+    from excise.cost.comparison import compare_configurations
+
+    dataset, _, _ = bench
+    found = compare_configurations(dataset, margin_ratio=0.01)
+    assert dataset.manifest.twin == TWIN
+    assert "PCR_Extend" in found.aa
+    whole = {row.configuration: row for row in found.rows if not row.event}
+    assert set(whole) == {"lazy", "saved", "hmac"}
+    assert whole["hmac"].order == "paired blocks"
+    assert whole["hmac"].ratio > 2
+
+
+def test_each_mode_is_proven_by_the_pcrs_value(bench: tuple[Dataset, SoftwareTpm, str]) -> None:
+    dataset, _, _ = bench
+    modes = {each.configuration: each for each in dataset.effects[:-1]}
+    assert list(modes) == ["none", "lazy", "saved", "hmac"]
+    assert all(each.outcome == "PASSED" for each in modes.values())
+    assert "HMAC" not in modes["none"].got
+    assert all("HMAC of the answer right" in modes[m].got for m in ("lazy", "saved", "hmac"))
+
+
+@pytest.mark.parametrize("mode", ["lazy", "saved", "hmac"])
+@pytest.mark.parametrize("place", [14 + 2, -34 - 1, -1], ids=["nonce", "attributes", "hmac"])
+def test_one_altered_byte_of_an_answer_fails_the_bench(
+    swtpm: SoftwareTpm, proxy: Proxy, tmp_path: Path, mode: str, place: int
+) -> None:
+    before = state(swtpm)
+    left = {"lazy": 1, "saved": 2, "hmac": 3}[mode]
+    protected: list[bytes] = []
+
+    def alter(command: bytes, response: bytes) -> bytes:
+        if code_of(command) != COMMANDS["PCR_Extend"] or command[18:22] == b"\x40\x00\x00\x09":
+            return response
+        protected.append(command)
+        if len(protected) != left:
+            return response
+        changed = bytearray(response)
+        changed[place] ^= 0x01
+        return bytes(changed)
+
+    proxy.after = alter
+    path = tmp_path / "tpm.excise"
+    with pytest.raises(HmacMismatchError, match="HMAC of the TPM's answer to a protected PCR_Ext"):
+        run_tpm_bench(proxy.tcti, path, blocks=1, only=["PCR_Extend"])
+    assert len(protected) >= left
+    proxy.after = lambda _command, response: response
+    assert state(swtpm) == before
+    sessions = load_capture(path).sessions
+    assert sessions[-1].state == "interrupted"
+
+
+def test_an_answer_without_an_hmac_fails_the_bench(
+    swtpm: SoftwareTpm, proxy: Proxy, tmp_path: Path
+) -> None:
+    before = state(swtpm)
+
+    def strip(command: bytes, response: bytes) -> bytes:
+        if code_of(command) != COMMANDS["PCR_Extend"] or command[18:22] == b"\x40\x00\x00\x09":
+            return response
+        return error(0)
+
+    proxy.after = strip
+    with pytest.raises(HostError, match="too short"):
+        run_tpm_bench(proxy.tcti, tmp_path / "tpm.excise", blocks=1, only=["PCR_Extend"])
+    proxy.after = lambda _command, response: response
+    assert state(swtpm) == before
+
+
+def test_a_tpm_that_asks_to_try_again_is_asked_again(
+    swtpm: SoftwareTpm, proxy: Proxy, tmp_path: Path
+) -> None:
+    busy = iter([True, True, False] * 10_000)
+
+    def later(command: bytes) -> bytes | None:
+        return error(0x922) if code_of(command) == COMMANDS["PCR_Read"] and next(busy) else None
+
+    proxy.before = later
+    done = run_tpm_bench(proxy.tcti, tmp_path / "tpm.excise", blocks=3, only=["PCR_Read"])
+    assert done.retries >= 2 * 4
+    dataset = load_capture(tmp_path / "tpm.excise")
+    assert any("times to send a command again" in note for note in dataset.manifest.notes)
+    # Neither the pauses nor the refusals are part of a command's time.
+    assert max(dataset.runs["wall_ns"]) < 2_000_000_000
+
+
+def test_a_tpm_that_stays_busy_is_told_of_clearly(
+    proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "PATIENCE_S", 0.05)
+    proxy.before = lambda _command: error(0x922)
+    with pytest.raises(HostError, match="kept asking to try again: it is busy at GetCapability"):
+        run_tpm_bench(proxy.tcti, tmp_path / "tpm.excise", blocks=1)
+
+
+def test_a_missing_curve_is_noted_and_the_rest_measured(
+    swtpm: SoftwareTpm, proxy: Proxy, tmp_path: Path
+) -> None:
+    def refuse(command: bytes) -> bytes | None:
+        # TPM_RC_CURVE of the second parameter, as TPMs without BN_P256 answer.
+        made = code_of(command) == COMMANDS["Create"] and b"\x00\x1a\x00\x0b\x00\x00" in command
+        return error(0x2E6) if made else None
+
+    proxy.before = refuse
+    done = run_tpm_bench(proxy.tcti, tmp_path / "t", blocks=2, only=["ECDAA", "ReadClock"])
+    assert done.skipped == (
+        "ECDAA Commit and Sign: the TPM refuses a curve it does not have (TPM_RC_CURVE) at Create.",
+    )
+    record = record_of(load_capture(tmp_path / "t"))
+    assert [command.name for command in record.commands] == ["ReadClock"]
+    assert any("TPM_RC_CURVE" in note for note in record.notes)
+
+
+def test_a_full_tpm_is_told_of_clearly(swtpm: SoftwareTpm, tmp_path: Path) -> None:
+    for number in range(3):
+        swtpm.tool("tpm2_createprimary", "-Q", "-C", "n", "-G", "ecc", "-c", f"k{number}.ctx")
+    before = state(swtpm)
+    try:
+        with pytest.raises(HostError, match=r"no room for another object .*resource manager"):
+            run_tpm_bench(swtpm.tcti, tmp_path / "tpm.excise", blocks=1)
+        assert state(swtpm) == before
+    finally:
+        swtpm.flush()
+
+
+def test_a_tpm_in_lockout_is_not_measured(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="swtpm") as folder, software_tpm(Path(folder)) as tpm:
+        tpm.tool("tpm2_dictionarylockout", "-s", "-n", "1", "-t", "1000", "-l", "1000")
+        tpm.tool("tpm2_createprimary", "-Q", "-C", "o", "-p", "right", "-c", "p.ctx")
+        tpm.flush()
+        with pytest.raises(AssertionError, match="authorization HMAC check failed"):
+            tpm.tool("tpm2_create", "-C", "p.ctx", "-P", "wrong", "-u", "u", "-r", "r")
+        tpm.flush()
+        with pytest.raises(HostError, match=r"in lockout .*tpm2_dictionarylockout -c"):
+            run_tpm_bench(tpm.tcti, tmp_path / "tpm.excise", blocks=1)
+
+
+def test_a_polling_driver_is_found(swtpm: SoftwareTpm, proxy: Proxy, tmp_path: Path) -> None:
+    tick_s = 0.004
+
+    def poll(command: bytes) -> bytes | None:
+        proxy.started = time.monotonic()  # type: ignore[attr-defined]
+        return None
+
+    # Some commands take longer: each code its own number of polls, as computing would.
+    polls = {COMMANDS[name]: 1 + place % 9 for place, name in enumerate(COMMANDS)}
+
+    def answer(command: bytes, response: bytes) -> bytes:
+        until = proxy.started + tick_s * polls[code_of(command)]  # type: ignore[attr-defined]
+        while time.monotonic() < until:
+            time.sleep(max(0.0, (until - time.monotonic()) / 2))
+        return response
+
+    proxy.before, proxy.after = poll, answer
+    path = tmp_path / "tpm.excise"
+    words = ["Get", "ReadClock", "PCR_Read", "Hash (", "ZGen", "Sign ECDSA", "HMAC", "P256"]
+    run_tpm_bench(proxy.tcti, path, blocks=6, only=words)
+    step_ns = record_of(load_capture(path)).polling_step_ns
+    assert step_ns == pytest.approx(tick_s * 1e9, rel=0.05)
+
+
+def test_a_used_pcr_is_left_alone(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="swtpm") as folder, software_tpm(Path(folder)) as tpm:
+        tpm.tool("tpm2_pcrextend", f"16:sha256={'ab' * 32}")
+        before = state(tpm)
+        run_tpm_bench(tpm.tcti, tmp_path / "a", blocks=1, only=["PCR_Extend"])
+        assert "PCR 23" in load_capture(tmp_path / "a").manifest.notes[0]
+        assert state(tpm) == before
+        tpm.tool("tpm2_pcrextend", f"23:sha256={'ab' * 32}")
+        with pytest.raises(HostError, match="PCR 16 and PCR 23 both hold a value"):
+            run_tpm_bench(tpm.tcti, tmp_path / "b", blocks=1, only=["PCR_Extend"])
+        assert not (tmp_path / "b").exists()
+        done = run_tpm_bench(tpm.tcti, tmp_path / "c", blocks=1, only=["PCR_Extend"], pcr=16)
+        assert done.left == ()
+        assert "not reset" in load_capture(tmp_path / "c").manifest.notes[0]
+
+
+@pytest.mark.parametrize("pcr", [0, 10, 15, 17, 24])
+def test_no_other_pcr_is_extended(swtpm: SoftwareTpm, tmp_path: Path, pcr: int) -> None:
+    with pytest.raises(UsageError, match="cannot be reset"):
+        run_tpm_bench(swtpm.tcti, tmp_path / "tpm.excise", pcr=pcr)
+
+
+def test_without_leave_no_nv_index_is_defined(
+    swtpm: SoftwareTpm, proxy: Proxy, tmp_path: Path
+) -> None:
+    done = run_tpm_bench(proxy.tcti, tmp_path / "tpm.excise", blocks=1, only=["NV", "ReadClock"])
+    assert "--allow-persistent" in done.skipped[0]
+    writing = {COMMANDS[name] for name in ("NV_DefineSpace", "NV_Write", "NV_UndefineSpace")}
+    assert not writing & set(proxy.seen)
+
+
+def test_an_unknown_command_is_refused(swtpm: SoftwareTpm, tmp_path: Path) -> None:
+    before = state(swtpm)
+    with pytest.raises(UsageError, match=r"no command is called NoSuch.*PCR_Extend"):
+        run_tpm_bench(swtpm.tcti, tmp_path / "tpm.excise", only=["NoSuch"])
+    assert state(swtpm) == before
+
+
+def test_an_interrupted_bench_keeps_what_it_measured_and_leaves_nothing(
+    swtpm: SoftwareTpm, tmp_path: Path
+) -> None:
+    before = state(swtpm)
+    path = tmp_path / "tpm.excise"
+    program = "from excise.cli.main import main; main()"
+    words = ["tpm", "bench", "-T", swtpm.tcti, "--blocks", "100000", "-o", str(path)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    journal = path / "journal.jsonl"
+    until = time.monotonic() + 60
+    while not journal.exists() or journal.read_bytes().count(b'"PCR_Extend"') < 20:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped, what was measured is kept" in err
+    assert "A PCR extend takes" in out
+    assert state(swtpm) == before
+    dataset = load_capture(path)
+    assert dataset.runs.height > 20
+    assert dataset.sessions[-1].state == "interrupted"
+    assert not dataset.losses
