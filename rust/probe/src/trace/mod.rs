@@ -33,7 +33,12 @@ pub fn main(asked: Asked) -> Result<Answer, ProbeError> {
             let restored = state::restore(&states)?;
             Ok((Some(format!("{{\"restored\":{restored}}}\n")), 0))
         }
-        Asked::Trace(options) => session::run(&options),
+        Asked::Trace(options) => match (session::run(&options), &options.messages) {
+            (Err(error), Some(path)) => std::fs::write(path, format!("{error}\n"))
+                .map(|()| (None, error.exit_code()))
+                .map_err(|_| error),
+            (outcome, _) => outcome,
+        },
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Options {
     pub calibration_output: PathBuf,
     /// Where the summary goes; standard output if not given.
     pub summary: Option<PathBuf>,
+    /// Where an error's text goes; standard error if not given, which is the command's, too.
+    pub messages: Option<PathBuf>,
     /// Where state files are.
     pub states: PathBuf,
     /// End after so long.
@@ -89,6 +91,7 @@ Usage: excise-probe trace [OPTIONS] -- COMMAND [ARGUMENT]...
   --output FILE       where the trace's text goes (excise-trace.txt); the calibration's text goes to
                       FILE.calibration
   --summary FILE      where the summary, one JSON line, goes (standard output)
+  --messages FILE     where an error's text goes (standard error, which is the command's, too)
   --no-syscalls       do not record which system call a hook is called in
   --no-interruptions  do not record interrupts and switches to other tasks
   --duration SECONDS  end after so long
@@ -169,6 +172,7 @@ pub fn parse(parser: &mut lexopt::Parser) -> Result<Asked, ProbeError> {
             output: PathBuf::from("excise-trace.txt"),
             calibration_output: PathBuf::new(),
             summary: None,
+            messages: None,
             states: PathBuf::from(state::USUAL_PLACE),
             duration: None,
             syscalls: true,
@@ -233,6 +237,7 @@ fn option(word: &str, parser: &mut lexopt::Parser, words: &mut Words) -> Result<
         }
         "output" => options.output = PathBuf::from(parser.value().map_err(usage)?),
         "summary" => options.summary = Some(PathBuf::from(parser.value().map_err(usage)?)),
+        "messages" => options.messages = Some(PathBuf::from(parser.value().map_err(usage)?)),
         "states" => options.states = PathBuf::from(parser.value().map_err(usage)?),
         "no-syscalls" => options.syscalls = false,
         "no-interruptions" => options.interruptions = false,

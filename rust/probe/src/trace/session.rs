@@ -204,8 +204,9 @@ impl Work<'_> {
                     .map_err(|e| ProbeError::step("/dev/null", &e))?;
             }
             folder.write("tracing_on", "0")?;
-            backend::clear_functions(&state, offer.backend)?;
+            // Records of an event that is gone cannot be printed any more.
             self.drain(&folder, output)?;
+            backend::clear_functions(&state, offer.backend)?;
         }
         backend::set_functions(&state, offer.backend, available, wanted)
     }
