@@ -7,7 +7,7 @@ problem+json (RFC 9457), made of the same errors the commands print.
 from excise.attest.service.app import Limits, json_body, json_response, make_app
 from excise.attest.service.client import ServiceClient
 from excise.attest.service.problems import PROBLEM_MEDIA_TYPE, Problem, problem_of
-from excise.attest.service.serve import Tls, serve
+from excise.attest.service.server import Tls, serve
 from excise.attest.service.sessions import (
     NoRoomError,
     SessionError,
