@@ -1,0 +1,273 @@
+"""Predictions: known boots, known coefficients, and what cannot be told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from excise.capture.journal import Event, Run
+from excise.capture.manifest import Manifest
+from excise.cost.predict import (
+    Boot,
+    UnitCost,
+    UnitCosts,
+    entries_left,
+    fit_boots,
+    predict_added,
+)
+from excise.cost.predict_boots import boots_of, mode_of
+from excise.cost.predict_known import known_cases
+from excise.cost.tpm_catalogue import find_tpm
+from excise.errors import UsageError
+from excise.events.dataset import Dataset
+from excise.events.load import from_records
+from excise.reference import load
+
+MS = 1e6
+S = 1e9
+
+
+def units(**costs: UnitCost) -> UnitCosts:
+    return UnitCosts(name="a TPM", costs=costs, bank_ns=1 * MS, banks=2)
+
+
+def plain(ns: float, **more: float) -> UnitCost:
+    return UnitCost(mode="none", mean_ns=ns, **more)  # type: ignore[arg-type]
+
+
+def boot(mode: str, entries: int, total_ns: float, **stages_ns: float) -> Boot:
+    return Boot(
+        name=f"{mode} {entries}", mode=mode, entries=entries, total_ns=total_ns, stages_ns=stages_ns
+    )
+
+
+def test_the_published_boots_with_218_entries_follow_from_those_with_444() -> None:
+    known = known_cases()
+    assert known.model.boots == 2
+    assert known.model.overlap == pytest.approx(0.847, abs=0.001)
+    found = {each.mode: each for each in known.boots}
+    assert found["none"].predicted_ns == pytest.approx(16.466 * S, rel=1e-3)
+    assert found["none"].measured_ns == pytest.approx(17.644 * S)
+    assert found["none"].error_ratio == pytest.approx(-0.067, abs=0.001)
+    assert found["hmac"].predicted_ns == pytest.approx(43.189 * S, rel=1e-3)
+    assert found["hmac"].measured_ns == pytest.approx(43.491 * S)
+    assert found["hmac"].error_ratio == pytest.approx(-0.007, abs=0.001)
+
+
+def test_the_published_long_runs_are_predicted_from_one_extend() -> None:
+    found = {each.mode: each for each in known_cases().long_runs}
+    errors = {mode: each.error_ratio for mode, each in found.items()}
+    assert errors == {
+        "none": pytest.approx(-0.232, abs=0.001),
+        "hmac": pytest.approx(-0.041, abs=0.001),
+        "lazy": pytest.approx(-0.258, abs=0.001),
+    }
+    assert found["hmac"].predicted_ns == pytest.approx(12_313 * 151.171 * MS)
+    assert all(each.low_ns is None for each in found.values())
+
+
+def test_an_entrys_own_work_makes_the_long_runs_better() -> None:
+    known = known_cases()
+    assert known.entry_work_ns == pytest.approx(1.93 * MS, rel=0.01)
+    without = {each.mode: each.error_ns for each in known.long_runs}
+    for each in known.with_work:
+        assert abs(each.error_ns or 0) < abs(without[each.mode] or 0)
+
+
+@given(
+    base=st.floats(1e9, 1e11),
+    none=st.floats(1e3, 1e8),
+    hmac=st.floats(1e3, 1e9),
+    counts=st.lists(st.integers(1, 20_000), min_size=2, max_size=6, unique=True),
+)
+def test_exact_boots_give_exact_coefficients(
+    base: float, none: float, hmac: float, counts: list[int]
+) -> None:
+    boots = [
+        boot(mode, n, base + n * unit)
+        for n in counts
+        for mode, unit in (("none", none), ("hmac", hmac))
+    ]
+    model = fit_boots(boots)
+    assert model.base_ns == pytest.approx(base, rel=1e-6)
+    assert model.unit_ns["none"] == pytest.approx(none, rel=1e-3, abs=base * 1e-9)
+    assert model.unit_ns["hmac"] == pytest.approx(hmac, rel=1e-3, abs=base * 1e-9)
+    assert model.degrees == len(boots) - 3
+    assert sum(each.error_ns or 0.0 for each in model.known) == pytest.approx(0, abs=base * 1e-6)
+
+
+def test_an_interval_holds_as_many_new_boots_as_it_says() -> None:
+    random = np.random.default_rng(7)
+    held = 0
+    for _ in range(400):
+        boots = [
+            boot("none", n, 10 * S + n * 5 * MS + random.normal(0, 0.3 * S))
+            for n in (50, 100, 200, 400, 800)
+        ]
+        found = fit_boots(boots).predict(entries=600, mode="none")
+        truth = 10 * S + 600 * 5 * MS + random.normal(0, 0.3 * S)
+        assert found.low_ns is not None
+        assert found.high_ns is not None
+        held += found.low_ns <= truth <= found.high_ns
+    assert 0.92 <= held / 400 <= 0.98
+
+
+def test_the_interval_of_a_bench_holds_the_sum_of_new_extends() -> None:
+    random = np.random.default_rng(8)
+    held = 0
+    for _ in range(400):
+        measured = random.normal(6 * MS, 1 * MS, 30)
+        cost = plain(measured.mean(), sd_ns=measured.std(ddof=1), n=30)
+        found = predict_added(units(none=cost), entries=500, mode="none")
+        truth = random.normal(6 * MS, 1 * MS, 500).sum()
+        assert found.low_ns is not None
+        assert found.high_ns is not None
+        held += found.low_ns <= truth <= found.high_ns
+    assert 0.92 <= held / 400 <= 0.98
+
+
+def test_a_stage_is_fitted_by_itself() -> None:
+    boots = [b for b in boots_of(load("tpm-hmac-2024")) if b.stages_ns]
+    model = fit_boots(boots, stage="userspace")
+    assert set(model.unit_ns) == {"none", "hmac"}
+    assert model.unit_ns["hmac"] == pytest.approx(127 * MS, rel=0.05)
+    with pytest.raises(UsageError, match=r"has no stage 'shutdown'.*total, kernel, initrd"):
+        fit_boots(boots, stage="shutdown")
+
+
+def test_boots_that_do_not_differ_determine_nothing() -> None:
+    same = [boot("none", 444, 17 * S), boot("hmac", 444, 72 * S)]
+    with pytest.raises(UsageError, match=r"2 boots do not determine .*another number of entries"):
+        fit_boots(same)
+    with pytest.raises(UsageError, match="no boots to fit"):
+        fit_boots([])
+    with pytest.raises(UsageError, match=r"mode 'hmac' is not known.*excise tpm bench"):
+        fit_boots(same, units=units(none=plain(MS)))
+    model = fit_boots([boot("none", 1, S), boot("none", 3, 2 * S)])
+    with pytest.raises(UsageError, match="tell nothing of mode 'lazy'"):
+        model.predict(entries=1, mode="lazy")
+
+
+def test_two_boots_leave_no_interval_and_say_so() -> None:
+    model = fit_boots([boot("none", 100, 2 * S), boot("none", 300, 3 * S)])
+    found = model.predict(entries=200, mode="none")
+    assert (found.low_ns, found.high_ns) == (None, None)
+    assert found.predicted_ns == pytest.approx(2.5 * S)
+    assert "no interval" in model.notes[0]
+
+
+def test_an_impossible_overlap_and_a_negative_cost_are_noted() -> None:
+    faster = fit_boots(
+        [boot("none", 100, 2 * S), boot("none", 300, 1 * S)], units=units(none=plain(MS))
+    )
+    assert any("not within 0 and 1" in note for note in faster.notes)
+    free = fit_boots([boot("none", 100, 2 * S), boot("none", 300, 1 * S)])
+    assert any("less than nothing" in note for note in free.notes)
+
+
+def test_every_knob_turns_what_it_says() -> None:
+    costs = units(none=plain(10 * MS))
+    whole = predict_added(costs, entries=100, mode="none")
+    assert whole.predicted_ns == pytest.approx(S)
+    half = predict_added(costs, entries=100, mode="none", overlap=0.5)
+    assert half.predicted_ns == pytest.approx(0.5 * S)
+    more = predict_added(costs, entries=100, mode="none", banks=4)
+    assert more.predicted_ns == pytest.approx(1.2 * S)
+    busy = predict_added(costs, entries=100, mode="none", entry_work_ns=MS, base_ns=5 * S)
+    assert busy.predicted_ns == pytest.approx(6.1 * S)
+    assert entries_left(444, kept_ratio=218 / 444) == 218
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"entries": -1}, "fewer than none"),
+        ({"overlap": 1.5}, "not within 0 and 1"),
+        ({"banks": 0}, "make no extend"),
+        ({"mode": "hmac"}, "mode 'hmac' is not known"),
+    ],
+)
+def test_a_knob_out_of_range_is_refused(wrong: dict[str, object], message: str) -> None:
+    given_ = {"entries": 1, "mode": "none", **wrong}
+    with pytest.raises(UsageError, match=message):
+        predict_added(units(none=plain(MS)), **given_)  # type: ignore[arg-type]
+
+
+def test_what_a_bank_costs_must_be_known() -> None:
+    unknown = dataclasses.replace(units(none=plain(MS)), bank_ns=None)
+    with pytest.raises(UsageError, match="what a PCR bank costs is not known"):
+        predict_added(unknown, entries=1, mode="none", banks=4)
+    assert predict_added(unknown, entries=1, mode="none", banks=2).predicted_ns == MS
+
+
+def test_a_published_cost_has_the_error_it_was_seen_to_have() -> None:
+    published = find_tpm("reference:tpm-hmac-2024").units
+    for mode, measured_s in (("none", 102.8), ("hmac", 1941.71), ("lazy", 404.4)):
+        found = predict_added(published, entries=12_313, mode=mode)
+        assert found.interval == "largest known error"
+        assert found.low_ns is not None
+        assert found.high_ns is not None
+        assert found.low_ns < measured_s * S <= found.high_ns * 1.001
+
+
+@pytest.mark.parametrize(
+    ("configuration", "mode"),
+    [
+        ("no HMAC", "none"),
+        ("no HMAC + IDC", "none"),
+        ("HMAC", "hmac"),
+        ("HMAC, lazy flush", "lazy"),
+        ("own kernel, tpm.disable_pcr_integrity=1", "none"),
+        ("ima-tcb", "none"),
+        ("saved", "saved"),
+    ],
+)
+def test_a_configurations_name_tells_its_mode(configuration: str, mode: str) -> None:
+    assert mode_of(configuration) == mode
+
+
+def boots_dataset(*, label: str = "mode=hmac") -> Dataset:
+    records: list[Run | Event] = []
+    for number, (arm, entries) in enumerate([("tcb", 400), ("off", 1), ("tcb", 402)]):
+        records.append(
+            Run(
+                sequence=number, block=number, task="boot", configuration=arm, run=number,
+                phase="measured", wall_ns=(10 + number) * 1_000_000_000,
+            )
+        )  # fmt: skip
+        records += [
+            Event(sequence=number, layer="stage", event="kernel", value=2e9),
+            Event(sequence=number, layer="stage", event="userspace", value=8e9),
+            Event(
+                sequence=number, layer="stage", event="initcall", value=1e9, parent="stage|kernel"
+            ),
+            Event(
+                sequence=number, layer="ima", event="ima_entries", value=entries, unit="1",
+                labels=label,
+            ),
+        ]  # fmt: skip
+    manifest = Manifest(id="x", created="", title="boots", origin="measured")
+    return from_records(records, name="boots", manifest=manifest)
+
+
+def test_boots_of_a_capture_have_stages_entries_and_mode() -> None:
+    found = boots_of(boots_dataset())
+    assert [(b.name, b.mode, b.entries) for b in found] == [
+        ("tcb #0", "hmac", 400),
+        ("off", "hmac", 1),
+        ("tcb #2", "hmac", 402),
+    ]
+    assert found[0].stages_ns == {"kernel": 2e9, "userspace": 8e9}
+    assert found[2].total_ns == 12e9
+    assert [b.mode for b in boots_of(boots_dataset(), modes={"off": "none"})][1] == "none"
+
+
+def test_a_capture_without_boots_and_an_unknown_mode_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"no boot that tells its entries.*ima_entries"):
+        boots_of(load("lsmpmon-2008"))
+    with pytest.raises(UsageError, match="mode 'some' is not known"):
+        boots_of(boots_dataset(label="mode=some"))
