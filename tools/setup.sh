@@ -45,6 +45,7 @@ test | lab)
     need chromedriver chromium-driver
     need swtpm swtpm
     need tpm2_quote tpm2-tools
+    [ -n "$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null)" ] || wanted="$wanted postgresql"
     need pkg-config pkg-config
     pkg-config --exists tss2-esys 2>/dev/null || wanted="$wanted libtss2-dev"
     need_file /usr/lib/x86_64-linux-gnu/libtss2-tcti-swtpm.so libtss2-dev
@@ -101,7 +102,8 @@ if [ ! -e "$wheel_mark" ] || [ pyproject.toml -nt "$wheel_mark" ]; then
     $venv/bin/python -m pip install -q 'maturin>=1.9,<2'
     case $goal in
     test | lab) $venv/bin/python -m pip install -q --group test --group docs 'tpm2-pytss>=2.3' \
-        'gmpy2>=2.2' 'starlette>=0.45' 'uvicorn>=0.34' 'httpx>=0.28' \
+        'gmpy2>=2.2' 'starlette>=0.45' 'uvicorn>=0.34' 'httpx>=0.28' 'httptools>=0.6' \
+        'uvloop>=0.21' 'cbor2>=6.1,<7' 'psycopg[binary]>=3.2' \
         'distributed>=2025.1' 'fsspec>=2025.1' 'aiohttp>=3.10' ;;
     docs) $venv/bin/python -m pip install -q --group docs ;;
     esac

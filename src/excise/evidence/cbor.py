@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from excise.errors import FormatError
+from excise.errors import FormatError, HostError
 
 MAX_DEPTH: Final = 32
 MAX_ITEMS: Final = 200_000
@@ -60,14 +60,16 @@ def read_cbor(data: bytes, *, tags: Collection[int] = (), source: str | None = N
 
     Raises:
         FormatError: The encoding is malformed, not strict, or has a tag that is not allowed here.
+        HostError: cbor2 is not installed.
     """
     check_cbor(data, tags=tags, source=source)
-    from cbor2 import loads
-
+    try:
+        from cbor2 import CBORDecodeError, loads
+    except ImportError as error:
+        raise HostError("CBOR needs cbor2", hint="pip install 'excise[attest]'") from error
     try:
         return _plain(loads(data))
-    except (ValueError, TypeError, OverflowError, OSError, EOFError, RecursionError) as error:
-        # cbor2's own errors are ValueErrors; dates out of range are OverflowErrors.
+    except (CBORDecodeError, ValueError, TypeError, OverflowError, OSError) as error:
         reason = f"cannot be decoded ({error})"
         raise FormatError(reason, source=source, field="CBOR") from None
 

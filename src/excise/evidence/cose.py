@@ -268,10 +268,11 @@ _READING_CLAUSES: Final = {
     "cose.tag": "RFC 9052 section 2",
     "cose.structure": "RFC 9052 sections 3 and 4",
 }
-_READ_PASSED: Final = tuple(
+READ_PASSED: Final = tuple(
     Check(id=name, outcome=Outcome.PASSED, got="as expected", clause=clause)
     for name, clause in _READING_CLAUSES.items()
 )
+"""The checks of a message that could be read."""
 
 
 def reading_checks(error: FormatError) -> tuple[Check, ...]:
@@ -299,9 +300,9 @@ def verify_read(
     for signature in message.signatures:
         made = _verify_one(message, signature, key, options)
         if all(check.outcome is Outcome.PASSED for check in made):
-            return (*_READ_PASSED, *made)
+            return (*READ_PASSED, *made)
         best = best or made
-    return (*_READ_PASSED, *best)
+    return (*READ_PASSED, *best)
 
 
 def _verify_one(

@@ -57,7 +57,7 @@ class Codec(Protocol):
 
 def fail(path: str, reason: str) -> FormatError:
     """Return the error for a value at a path."""
-    return FormatError(reason, field=path)
+    return FormatError(reason, field=path or None)
 
 
 @dataclass(frozen=True, slots=True)

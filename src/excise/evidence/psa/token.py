@@ -17,8 +17,9 @@ from typing import Any, Final, Protocol
 
 from excise.errors import FormatError
 from excise.evidence.cbor import read_cbor
-from excise.evidence.checks import AppraisalResult, Check, Outcome
+from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
 from excise.evidence.cose import (
+    READ_PASSED,
     TAG_MAC0,
     TAG_SIGN1,
     CoseMessage,
@@ -62,6 +63,15 @@ class TokenOptions:
 DEFAULT_OPTIONS: Final = TokenOptions()
 
 
+def signed_verdict(checks: Sequence[Check]) -> Outcome:
+    """Return the verdict over a token's checks: PASSED only where its signature holds."""
+    verdict = verdict_of(checks)
+    signed = any(
+        check.id == "cose.signature" and check.outcome is Outcome.PASSED for check in checks
+    )
+    return Outcome.NOT_COVERED if verdict is Outcome.PASSED and not signed else verdict
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenAppraisal(AppraisalResult):
     """What a token proves.
@@ -76,6 +86,11 @@ class TokenAppraisal(AppraisalResult):
     claims: PsaClaims | None
     key: VerificationKey | None = field(default=None)
     problem: str = ""
+
+    @property
+    def verdict(self) -> Outcome:
+        """Return the verdict; claims without a verified signature are never PASSED."""
+        return signed_verdict(self.checks)
 
 
 def verify_token(
@@ -100,7 +115,7 @@ def verify_token(
         message = read_message(data, options=cose)
     except FormatError as error:
         checks = reading_checks(error)
-        return _result(checks, None, None, f"could not be decoded: {error.reason}", {})
+        return _result(checks, None, None, "could not establish identity from evidence", {})
     claims, claim_checks = _claims(message, options)
     key, anchor = _anchor(trust, claims)
     cose_checks = _signature(message, key, cose)
@@ -179,9 +194,12 @@ def _signature(
 def unverified_checks() -> tuple[Check, ...]:
     """Return the checks of a message for which there is no key."""
     names = ("algorithm", "critical", "key", "signature_length", "signature")
-    return tuple(
-        Check(id=f"cose.{name}", outcome=Outcome.NOT_COVERED, got="no key to check with")
-        for name in names
+    return (
+        *READ_PASSED,
+        *(
+            Check(id=f"cose.{name}", outcome=Outcome.NOT_COVERED, got="no key to check with")
+            for name in names
+        ),
     )
 
 

@@ -1,0 +1,285 @@
+"""`excise corim`: make, show and check reference values and trust anchors."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.verify import ReportOption, conclude
+from excise.errors import FormatError, UsageError
+
+app = typer.Typer(
+    no_args_is_help=True, help="Make, show and check reference values and trust anchors (CoRIM)."
+)
+
+OutputOption = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - for stdout.")
+]
+
+
+@app.command("build")
+def build(
+    templates: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TEMPLATE...",
+            help="A manifest template and CoMID templates (JSON), or one folder of them.",
+        ),
+    ],
+    output: OutputOption,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--build", metavar="NAME", help="Which build of a folder.", show_default=False
+        ),
+    ] = None,
+    sign: Annotated[
+        str | None,
+        typer.Option(
+            "--sign", metavar="FILE", help="Private key (PEM) to sign with.", show_default=False
+        ),
+    ] = None,
+    signer: Annotated[
+        str, typer.Option("--signer", help="Name of the signer, in a signed CoRIM.")
+    ] = "",
+    days: Annotated[
+        int, typer.Option("--days", min=1, help="How long a signature is valid.")
+    ] = 365,
+) -> None:
+    """Turn JSON templates into a CoRIM, signed if a key is given.
+
+    Example: excise corim build provisioning/data --build imx-caam -o imx-caam.cbor
+    """
+    from excise.capture.store import write_durably
+    from excise.evidence.corim import sign_corim
+
+    data = _built(templates, name)
+    if sign is not None:
+        if not signer:
+            raise UsageError("a signature names its signer", hint="Give --signer NAME")
+        until = int(time.time()) + days * 86_400
+        data = sign_corim(data, _private_key(sign), signer=signer, not_after=until)
+    if output == "-":
+        typer.get_binary_stream("stdout").write(data)
+        return
+    try:
+        write_durably(Path(output), data)
+    except OSError as error:
+        raise UsageError(f"cannot be written ({error.strerror})", source=output) from error
+    kind = "signed CoRIM" if sign is not None else "CoRIM"
+    typer.echo(f"{output}: {kind} of {len(data)} bytes", err=True)
+
+
+@app.command("show")
+def show(
+    document: Annotated[str, typer.Argument(metavar="CORIM", help="A CoRIM; - for stdin.")],
+) -> None:
+    """Print a CoRIM as the JSON templates it could have been made of.
+
+    Example: excise corim show imx-caam.cbor
+    """
+    from excise.evidence.corim import read_corim
+
+    print_json(read_corim(read_input(document), source=document).as_json())
+
+
+@app.command("check")
+def check(
+    document: Annotated[str, typer.Argument(metavar="CORIM", help="A CoRIM; - for stdin.")],
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key", metavar="FILE", help="Key that may have signed it.", show_default=False
+        ),
+    ] = None,
+    unsigned: Annotated[
+        bool, typer.Option("--allow-unsigned", help="Accept a CoRIM that nobody signed.")
+    ] = False,
+    report: ReportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a CoRIM: signature, validity, profile, and every triple the profile has rules for.
+
+    Example: excise corim check imx-caam.cose --key vendor.pem
+    """
+    from excise.evidence.checks import AppraisalResult, Check, Outcome
+    from excise.evidence.corim import (
+        KNOWN_PROFILES,
+        CorimOptions,
+        read_corim,
+        read_endorsements,
+        verify_corim,
+    )
+    from excise.evidence.cose_key import read_key
+
+    corim = read_corim(read_input(document), source=document)
+    options = CorimOptions(
+        keys=tuple(read_key(read_input(name), source=name) for name in key or ()),
+        require_signed=not unsigned,
+        profiles=KNOWN_PROFILES,
+    )
+    found = verify_corim(corim, options=options)
+    try:
+        held = read_endorsements(corim)
+        outcome, got = (
+            Outcome.PASSED,
+            (
+                f"{len(held.values)} reference values, {len(held.anchors)} trust anchors, "
+                f"{len(held.configs)} configurations, {len(held.realms)} realms"
+            ),
+        )
+    except FormatError as error:
+        outcome, got = Outcome.FAILED, f"{error.field}: {error.reason}"
+    content = Check(
+        id="corim.content",
+        outcome=outcome,
+        expected="triples as the profile asks",
+        got=got,
+        clause="draft-fdb-rats-psa-endorsements",
+    )
+    result = AppraisalResult(subject="corim", checks=(*found.checks, content), facts=found.facts)
+    conclude([result], report=report, as_json=as_json)
+
+
+@app.command("new")
+def new(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where to write templates.")],
+    name: Annotated[str, typer.Option("--build", metavar="NAME", help="Name of the build.")],
+    implementation: Annotated[
+        str,
+        typer.Option(
+            "--implementation-id", metavar="ID", help="32 bytes: text, or hex of 64 digits."
+        ),
+    ],
+    component: Annotated[
+        list[str],
+        typer.Option(
+            "--component",
+            metavar="TYPE[@VERSION]=FILE|HEX",
+            help="A component and the file, or the SHA-256, it measures. May be repeated.",
+        ),
+    ],
+    key: Annotated[
+        list[str],
+        typer.Option("--key", metavar="FILE", help="A device's key; its hash is the instance ID."),
+    ],
+    signer: Annotated[
+        str,
+        typer.Option("--signer-id", metavar="HEX", help="Who signed the components: 64 digits."),
+    ] = "00" * 32,
+    vendor: Annotated[str, typer.Option("--vendor", help="Who makes the device.")] = "excise",
+    model: Annotated[str, typer.Option("--model", help="Which device it is.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Write the templates of a build from the files it measures and the keys of its devices.
+
+    Example: excise corim new refs --build qemu --implementation-id qemu-optee-ra-000000000000000001
+    --component PRoT@4.6.0=tee.bin --key iak.pem
+    """
+    from excise.evidence.corim import psa_templates
+    from excise.evidence.cose_key import read_key
+
+    keys = [read_key(read_input(one), source=one) for one in key]
+    files = psa_templates(
+        build=name,
+        implementation_id=implementation_id(implementation),
+        components=[_component(one, _hex(signer, "--signer-id")) for one in component],
+        anchors=[(one.instance_id(), one) for one in keys],
+        vendor=vendor,
+        model=model or name,
+    )
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for file_name, content in files.items():
+            (target / file_name).write_text(json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot be written ({error.strerror})", source=folder) from error
+    if as_json:
+        print_json({"files": [str(target / one) for one in files]})
+    else:
+        for one in files:
+            typer.echo(f"{target / one}: written", err=True)
+
+
+def implementation_id(text: str) -> bytes:
+    """Return an implementation ID given as 32 characters or 64 hexadecimal digits.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if len(text) == 64:
+        return _hex(text, "--implementation-id")
+    encoded = text.encode()
+    if len(encoded) != 32:
+        raise UsageError(f"--implementation-id has {len(encoded)} bytes, and 32 are wanted")
+    return encoded
+
+
+def _hex(text: str, option: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise UsageError(f"{option} {text!r} is not hexadecimal") from None
+
+
+def _component(text: str, signer: bytes) -> dict[str, Any]:
+    import hashlib
+
+    from excise.evidence.corim import component_template
+
+    named, separator, held = text.partition("=")
+    kind, _, version = named.partition("@")
+    if not separator or not kind or not held:
+        raise UsageError(
+            f"--component {text!r} is not TYPE[@VERSION]=FILE", hint="As PRoT@4.6.0=tee.bin"
+        )
+    is_hex = len(held) == 64 and not Path(held).exists()
+    digest = _hex(held, "--component") if is_hex else hashlib.sha256(read_input(held)).digest()
+    return component_template(kind, digest, version=version, signer_id=signer)
+
+
+def _built(templates: list[str], name: str | None) -> bytes:
+    from excise.evidence.corim import build_corim, build_from_folder, builds_in
+    from excise.evidence.corim.template import DEFAULT_BUILD, read_template, unknown_build
+
+    paths = [Path(one) for one in templates]
+    if len(paths) == 1 and paths[0].is_dir():
+        existing = list(builds_in(paths[0]))
+        if name is None and len(existing) > 1 and DEFAULT_BUILD not in existing:
+            listed = ", ".join(existing)
+            raise UsageError("several builds are in it", source=templates[0],
+                             hint=f"Give --build, one of {listed}")  # fmt: skip
+        chosen = name or (existing[0] if len(existing) == 1 else DEFAULT_BUILD)
+        if chosen not in existing:
+            raise unknown_build(chosen, existing, source=templates[0])
+        return build_from_folder(paths[0], build=chosen)
+    if name is not None:
+        raise UsageError("--build chooses among the builds of a folder")
+    loaded = [(path.name, read_template(path)) for path in paths]
+    manifests = [one for one in loaded if "corim-id" in one[1]]
+    if len(manifests) != 1:
+        raise UsageError(
+            f"{len(manifests)} of the templates have a corim-id",
+            hint="Give one manifest template and at least one CoMID template",
+        )
+    return build_corim(manifests[0][1], [one for one in loaded if one is not manifests[0]])
+
+
+def _private_key(path: str) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(read_input(path), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise FormatError("not a private key in PEM without a password", source=path) from None
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise FormatError("not an ECDSA key", source=path)
+    return key

@@ -1,0 +1,293 @@
+"""`excise verify token` and `excise verify ear`: is this attestation to be believed?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from excise.cli.options import JsonOption, read_input
+from excise.cli.verify import ReportOption, conclude
+from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.evidence.checks import AppraisalResult
+    from excise.evidence.corim import ReferenceStore
+    from excise.evidence.cose_key import VerificationKey
+    from excise.evidence.psa import Profile, TokenOptions
+
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key", metavar="FILE", help="Public key: PEM, DER, JWK or COSE_Key.", show_default=False
+    ),
+]
+NonceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--nonce", metavar="HEX", help="The challenge, in hex or base64.", show_default=False
+    ),
+]
+CorimOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--corim",
+        metavar="PATH",
+        help="Trust anchors and reference values: a CoRIM, or a folder of CoRIMs or templates.",
+        show_default=False,
+    ),
+]
+CorimKeyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--corim-key",
+        metavar="FILE",
+        help="Key that must have signed the CoRIMs. [default: unsigned ones are taken]",
+        show_default=False,
+    ),
+]
+BuildOption = Annotated[
+    str | None,
+    typer.Option(
+        "--build", metavar="NAME", help="Use this build alone. [default: all]", show_default=False
+    ),
+]
+PolicyOption = Annotated[str, typer.Option("--policy", help="strict or veraison.")]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="SWITCH",
+        help="Do not refuse for: signer, algorithm, missing, extra, duplicates, unmeasured.",
+        show_default=False,
+    ),
+]
+
+
+def token(
+    evidence: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="A PSA or CCA token; - for standard input.")
+    ],
+    key: KeyOption = None,
+    corim: CorimOption = None,
+    corim_key: CorimKeyOption = None,
+    build: BuildOption = None,
+    nonce: NonceOption = None,
+    any_nonce: Annotated[
+        bool, typer.Option("--any-nonce", help="Accept a token that may be a replay.")
+    ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", help="PSA profile to insist on: 1, 2 or tfm.", show_default=False
+        ),
+    ] = None,
+    mac_key: Annotated[
+        str | None,
+        typer.Option(
+            "--mac-key",
+            metavar="FILE",
+            help="Accept a COSE_Mac0 token under this shared secret (raw bytes or JWK).",
+            show_default=False,
+        ),
+    ] = None,
+    bound_instance: Annotated[
+        bool,
+        typer.Option("--bound-instance", help="Insist that the instance ID is a hash of the key."),
+    ] = False,
+    policy: PolicyOption = "strict",
+    allow: AllowOption = None,
+    report: ReportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a PSA or CCA attestation token, and appraise it where reference values are given.
+
+    Exit 0 only when no check failed and, with --corim, every claim made is affirming.
+
+    Example: excise verify token token.cbor --key iak.pem --nonce 0101...01
+    """
+    from excise.evidence.appraisal import appraise_cca, appraise_psa, policy_of
+    from excise.evidence.cca import is_collection, verify_cca_token
+    from excise.evidence.psa import verify_token
+
+    data = read_input(evidence)
+    wanted = policy_of(policy, allow or ())
+    trust, store = _trust(key, mac_key, corim, corim_key, build)
+    challenge = _nonce(nonce, any_nonce=any_nonce)
+    results: list[AppraisalResult] = []
+    if is_collection(data):
+        _refuse_psa_options(profile, mac_key, any_nonce=any_nonce)
+        found = verify_cca_token(data, trust, nonce=challenge)
+        results += found.results()
+        if store is not None:
+            results += [one.as_result() for one in appraise_cca(found, store, policy=wanted)]
+    else:
+        options = _options(profile, mac_key, any_nonce=any_nonce, bound=bound_instance)
+        verified = verify_token(data, trust, nonce=challenge, options=options)
+        results.append(verified)
+        if store is not None:
+            results.append(appraise_psa(verified, store, policy=wanted).as_result())
+    conclude(results, report=report, as_json=as_json)
+
+
+def ear(
+    result: Annotated[
+        str,
+        typer.Argument(metavar="EAR", help="An attestation result (JWT); - for standard input."),
+    ],
+    key: Annotated[
+        str, typer.Option("--key", metavar="FILE", help="The verifier's public key, on P-256.")
+    ],
+    nonce: NonceOption = None,
+    submodule: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--submod",
+            metavar="NAME",
+            help="A submodule that must be there, such as PSA_IOT.",
+            show_default=False,
+        ),
+    ] = None,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept",
+            metavar="STATUS",
+            help="A status to rely on. [default: affirming]",
+            show_default=False,
+        ),
+    ] = None,
+    max_age: Annotated[
+        str | None,
+        typer.Option(
+            "--max-age",
+            metavar="TIME",
+            help="Oldest result to rely on, such as 5min.",
+            show_default=False,
+        ),
+    ] = None,
+    report: ReportOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check an attestation result as who relies on it: signature, form, status, challenge, age.
+
+    Example: excise verify ear result.jwt --key verifier.jwk --nonce 0101...01 --submod PSA_IOT
+    """
+    from excise.evidence.cose_key import read_key
+    from excise.evidence.ear import EarOptions, verify_ear
+    from excise.evidence.trust_vector import Status
+    from excise.units import parse_duration
+
+    names = accept or [Status.AFFIRMING]
+    unknown = [name for name in names if name not in set(Status)]
+    if unknown:
+        raise UsageError(f"--accept {unknown[0]!r} is unknown", hint=f"Known: {', '.join(Status)}")
+    options = EarOptions(
+        accept=tuple(Status(name) for name in names),
+        submodules=tuple(submodule or ()),
+        max_age_s=parse_duration(max_age) / 1e9 if max_age else None,
+    )
+    text = read_input(result).decode("utf-8", "replace").strip()
+    challenge = _nonce(nonce, any_nonce=True)
+    trusted = read_key(read_input(key), source=key)
+    found = verify_ear(text, trusted, nonce=challenge, options=options)
+    conclude([found], report=report, as_json=as_json)
+
+
+def read_nonce(text: str) -> bytes:
+    """Return a challenge given in hexadecimal or, where it is none, base64.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    from excise.errors import FormatError
+    from excise.evidence.base64text import decode_base64
+
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        pass
+    try:
+        return decode_base64(text, field="--nonce")
+    except FormatError:
+        raise UsageError(f"--nonce {text!r} is neither hexadecimal nor base64") from None
+
+
+def _nonce(text: str | None, *, any_nonce: bool) -> bytes | None:
+    if text is not None:
+        return read_nonce(text)
+    if not any_nonce:
+        raise UsageError(
+            "no challenge was given, so that any old token would do",
+            hint="Give --nonce, or --any-nonce to accept a token that may be a replay",
+        )
+    return None
+
+
+def load_references(paths: list[str], keys: list[str] | None, build: str | None) -> ReferenceStore:
+    """Return the reference values a command line names."""
+    from excise.evidence.corim import CorimOptions, load_store
+    from excise.evidence.cose_key import read_key
+
+    trusted = tuple(read_key(read_input(name), source=name) for name in keys or ())
+    options = CorimOptions(keys=trusted) if trusted else None
+    store = load_store([Path(path) for path in paths], options=options)
+    return store.only(build) if build is not None else store
+
+
+def _trust(
+    key: str | None,
+    mac_key: str | None,
+    corim: list[str] | None,
+    corim_key: list[str] | None,
+    build: str | None,
+) -> tuple[VerificationKey | ReferenceStore, ReferenceStore | None]:
+    """Return what to find the key in, and the reference values if any were given."""
+    from excise.evidence.cose_key import read_key, secret_key
+
+    if build is not None and not corim:
+        raise UsageError("--build chooses among reference values", hint="Give --corim too")
+    store = load_references(corim, corim_key, build) if corim else None
+    if key is not None and mac_key is not None:
+        raise UsageError("--key and --mac-key are both given")
+    if mac_key is not None:
+        data = read_input(mac_key)
+        return read_key(data) if data.lstrip()[:1] == b"{" else secret_key(data), store
+    if key is not None:
+        return read_key(read_input(key), source=key), store
+    if store is None:
+        raise UsageError("nothing says which key to trust", hint="Give --key FILE or --corim PATH")
+    return store, store
+
+
+def _options(
+    profile: str | None, mac_key: str | None, *, any_nonce: bool, bound: bool
+) -> TokenOptions:
+    from excise.evidence.psa import TokenOptions
+
+    return TokenOptions(
+        profile=_profile(profile),
+        allow_mac0=mac_key is not None,
+        require_nonce=not any_nonce,
+        require_bound_instance=bound,
+    )
+
+
+def _profile(label: str | None) -> Profile | None:
+    from excise.evidence.psa import PROFILES
+
+    if label is None:
+        return None
+    for known in PROFILES:
+        if label in (known.label, known.name):
+            return known
+    raise UsageError(
+        f"--profile {label!r} is unknown",
+        hint=f"Known: {', '.join(f'{one.label} ({one.name})' for one in PROFILES)}",
+    )
+
+
+def _refuse_psa_options(profile: str | None, mac_key: str | None, *, any_nonce: bool) -> None:
+    if profile is not None or mac_key is not None or any_nonce:
+        raise UsageError("--profile, --mac-key and --any-nonce are of PSA tokens; this is CCA's")
