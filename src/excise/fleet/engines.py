@@ -19,7 +19,7 @@ from typing import Final, Protocol, Self
 from excise.errors import HostError
 from excise.evidence.policy import Policy
 from excise.fleet.records import HostJob, Settings
-from excise.fleet.worker import Batch, appraise_batch, keep_policy, start_worker
+from excise.fleet.worker import Batch, appraise_batch, keep_policy, prepare, start_worker
 
 DEFAULT_MEMORY_BYTES: Final = 2 << 30
 """Private memory a worker of a pool may have; a list of any length takes some tens of MiB."""
@@ -151,6 +151,14 @@ class PoolEngine:
             initializer=start_worker,
             initargs=(self._memory_limit_bytes,),
         )
+        try:
+            self._pool.submit(prepare, self._settings, self._policy_path).result()
+        except (BrokenProcessPool, MemoryError) as error:
+            raise HostError(
+                "its processes die before they have done anything",
+                source=self.name,
+                hint="There may be too little memory: see --memory-limit and --workers.",
+            ) from error
 
     def pids(self) -> tuple[int, ...]:
         """Return the processes that run now."""

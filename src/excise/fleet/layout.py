@@ -77,7 +77,7 @@ def sort_items(items: Iterable[Item]) -> Evidence:
     for item in items:
         if item.name.endswith((CAPTURE_SUFFIX, SUFFIX)):
             captures.append(item.name)
-        elif item.name in _ALL and not item.is_folder:
+        elif item.name in _ALL and item.is_file:
             files[item.name] = item
         else:
             unused.append(item.name)

@@ -21,12 +21,15 @@ class Item(NamedTuple):
     """Something in a folder.
 
     Attributes:
+        is_folder: Whether it is a folder.
+        is_file: Whether it is a file; pipes and devices are neither, and are never opened.
         size_bytes: Its length; None where the store does not tell, and for folders.
         modified_ns: When it was last written, since the epoch; None where the store does not tell.
     """
 
     name: str
     is_folder: bool
+    is_file: bool
     size_bytes: int | None
     modified_ns: int | None
 
@@ -184,9 +187,9 @@ def _item(entry: os.DirEntry[str]) -> Item:
     try:
         state = entry.stat()
     except OSError:  # a link to nothing
-        return Item(entry.name, False, None, None)
-    folder = entry.is_dir()
-    return Item(entry.name, folder, None if folder else state.st_size, state.st_mtime_ns)
+        return Item(entry.name, False, False, None, None)
+    size = state.st_size if entry.is_file() else None
+    return Item(entry.name, entry.is_dir(), entry.is_file(), size, state.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +347,7 @@ def _remote_item(found: Mapping[str, Any]) -> Item:
     return Item(
         found["name"].rstrip("/").rpartition("/")[2],
         folder,
+        not folder,
         None if folder else found.get("size"),
         int(modified * 1e9) if isinstance(modified, int | float) else None,
     )

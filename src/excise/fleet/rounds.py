@@ -126,7 +126,7 @@ def read_keys(url: str, hosts: Iterable[str]) -> dict[str, bytes]:
         FormatError: The folder or a key cannot be read.
     """
     folder = folder_at(url)
-    names = {item.name for item in folder.items() if not item.is_folder}
+    names = {item.name for item in folder.items() if item.is_file}
     found = {}
     for host in hosts:
         name = next((host + end for end in _KEY_ENDINGS if host + end in names), None)
@@ -200,6 +200,7 @@ class _Round:
     progress: Callable[[Progress], None] | None
     encoded: dict[str, bytes] = field(default_factory=dict)
     suspects: deque[str] = field(default_factory=deque)
+    alone: str | None = None
     deaths: dict[str, int] = field(default_factory=dict)
     retried: dict[str, None] = field(default_factory=dict)
     peaks: dict[str, int] = field(default_factory=dict)
@@ -218,13 +219,16 @@ class _Round:
         running: dict[Future[Batch], list[str]] = {}
         while batches or running or self.suspects:
             if self.suspects and not running:
-                self._submit(running, [self.suspects.popleft()])
+                self.alone = self.suspects.popleft()
+                self._submit(running, [self.alone])
             while not self.suspects and batches and len(running) < self.engine.ahead:
                 self._submit(running, batches.popleft())
             # In short waits, so that Ctrl-C is heard on every platform.
             done, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
             for future in done:
                 self._take(running.pop(future), future)
+            if not running:
+                self.alone = None
 
     def _submit(self, running: dict[Future[Batch], list[str]], names: list[str]) -> None:
         states = self.store.get(names) if self.store is not None else {}
@@ -252,14 +256,15 @@ class _Round:
         died = self.engine.died(error)
         if died:
             self._renew()
-        if len(names) > 1:
+        if died or len(names) > 1:
             self.retried.update(dict.fromkeys(names))
+        host = names[0]
+        # Beside others, nobody knows whose fault it was.
+        if len(names) > 1 or (died and host != self.alone):
             self.suspects.extend(names)
             return
-        host = names[0]
         self.deaths[host] = self.deaths.get(host, 0) + 1
         if died and self.deaths[host] < MAX_DEATHS:
-            self.retried[host] = None
             self.suspects.append(host)
             return
         what = (

@@ -62,6 +62,13 @@ def appraise_batch(
     )
 
 
+def prepare(settings: Settings, policy_path: str | None) -> None:
+    """Load what every batch needs, so that a worker that cannot is known before it gets a host."""
+    import excise.fleet.host  # noqa: F401
+
+    _policy(settings, policy_path)
+
+
 def keep_policy(policy: Policy) -> None:
     """Keep a policy for the batches that name its digest."""
     while len(_policies) >= _POLICIES_KEPT and policy.digest not in _policies:

@@ -1,0 +1,332 @@
+"""Verify a fleet on every engine: time, memory, the engine's cost, the second round, and growth.
+
+usage: fleet.py FOLDER [--part overhead,growth,full] [--hosts N] [--json FILE]
+
+FOLDER is what `fleet_hosts.py` wrote. The figure is processor time, user and system, of every
+process that took part: leader, workers, and Dask's scheduler; the clock is given beside it. Peers
+run one after the other in each repetition. Parts:
+
+  overhead  a plain pool that only verifies and judges, `excise`'s pool, and Dask, on --subset hosts
+  growth    the pool on 10 to all hosts, and the exponent of processor time over hosts
+  full      all hosts: one process, a pool, Dask with one and two workers; then all again with
+            six new entries each
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from excise.evidence.checks import Outcome
+from excise.evidence.ima import read_list, verify_list
+from excise.evidence.pcr import read_pcr_path
+from excise.evidence.policy import Policy, appraise_entries
+from excise.evidence.policy.files import read_policy_files
+from excise.fleet.engines import Engine, InlineEngine, PoolEngine
+from excise.fleet.records import Settings
+from excise.fleet.rounds import find_hosts, verify_fleet
+from excise.fleet.stores import SqliteStore
+from excise.fleet.worker import peak_rss_bytes
+from fleet_hosts import LIST, PCRS, POLICY, grow
+
+# What only the leader needs is imported where it is used: a spawned worker imports this file too.
+
+SIZES = (10, 20, 50, 100, 200, 350, 500, 750, 1000, 1400, 2000)
+TICKS = os.sysconf("SC_CLK_TCK")
+
+_policy: Policy | None = None
+
+
+@dataclass
+class Measured:
+    """What one run took."""
+
+    arm: str
+    hosts: int
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+    passed: int
+
+    def line(self) -> str:
+        rate = self.hosts / self.wall_s
+        return (
+            f"{self.arm:32} {self.hosts:5} hosts {self.wall_s:8.2f} s {rate:8.1f} hosts/s "
+            f"{self.cpu_s:8.2f} s CPU  {1e3 * self.cpu_s / self.hosts:6.2f} ms a host  "
+            f"{self.peak_mib:6.1f} MiB"
+        )
+
+
+def load_policy(path: str) -> None:
+    global _policy
+    _policy = Policy.load(Path(path))
+
+
+def plain(folder: str) -> tuple[str, int]:
+    """Verify one host with the library alone, as a script of ten lines would."""
+    place = Path(folder)
+    found = verify_list(place / LIST, pcrs=read_pcr_path(place / PCRS))
+    assert _policy is not None
+    judged = appraise_entries(read_list(place / LIST), _policy)
+    passed = found.verdict is judged.verdict is Outcome.PASSED
+    return str(passed), peak_rss_bytes() >> 10
+
+
+def cpu_of(pids: Sequence[int]) -> float:
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += sum(map(int, fields[11:15]))
+    return total / TICKS
+
+
+def own_cpu() -> float:
+    both = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def run_plain(hosts: dict[str, str], policy: Policy, workers: int) -> Measured:
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, "policy")
+        policy.save(path)
+        began, cpu = time.perf_counter(), own_cpu()
+        with ProcessPoolExecutor(
+            workers,
+            mp_context=get_context("spawn"),
+            initializer=load_policy,
+            initargs=(str(path),),
+        ) as pool:
+            results = list(pool.map(plain, hosts.values(), chunksize=16))
+        wall, cpu = time.perf_counter() - began, own_cpu() - cpu
+    passed = sum(verdict == "True" for verdict, _ in results)
+    peak = max(kib for _, kib in results) / 1024
+    return Measured(f"plain pool of {workers}", len(hosts), wall, cpu, peak, passed)
+
+
+def run_engine(
+    arm: str,
+    hosts: dict[str, str],
+    policy: Policy,
+    engine: Engine,
+    *,
+    pids: Sequence[int] = (),
+    state: Path | None = None,
+) -> Measured:
+    store = SqliteStore(state) if state is not None else None
+    began, cpu = time.perf_counter(), own_cpu() + cpu_of(pids)
+    done = verify_fleet(
+        hosts,
+        engine=engine,
+        settings=Settings(policy_digest=policy.digest),
+        policy=policy,
+        store=store,
+    )
+    wall, cpu = time.perf_counter() - began, own_cpu() + cpu_of(pids) - cpu
+    if store is not None:
+        store.close()
+    passed = sum(each.verdict == Outcome.PASSED for each in done.states())
+    peak = max(done.peak_rss_bytes.values()) / 2**20
+    return Measured(arm, len(hosts), wall, cpu, peak, passed)
+
+
+@contextmanager
+def cluster(workers: int) -> Iterator[tuple[str, list[int]]]:
+    """Start a scheduler and workers, each a process; give the address and their numbers."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    dask = str(Path(sys.executable).with_name("dask"))
+    options = ["--no-nanny", "--nthreads", "1", "--no-dashboard"]
+    with tempfile.TemporaryDirectory() as scratch:
+        argvs = [[dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]]
+        argvs += [[dask, "worker", address, *options, "--local-directory", scratch]] * workers
+        quiet = subprocess.DEVNULL
+        processes = [subprocess.Popen(argv, stdout=quiet, stderr=quiet) for argv in argvs]
+        try:
+            from distributed import Client
+
+            with Client(address, timeout=60) as client:
+                client.wait_for_workers(workers, timeout=60)
+            yield address, [process.pid for process in processes]
+        finally:
+            for process in reversed(processes):
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+
+
+def first(hosts: dict[str, str], count: int) -> dict[str, str]:
+    return dict(list(hosts.items())[:count])
+
+
+Note = Callable[[Measured], None]
+
+
+def overhead(
+    hosts: dict[str, str], policy: Policy, note: Note, *, runs: int, quiet: bool
+) -> dict[str, Any]:
+    from excise.fleet.dask_engine import DaskEngine
+
+    found: dict[str, list[Measured]] = {}
+    with real_time(quiet), cluster(2) as (address, pids):
+        for _ in range(runs):
+            for measured in (
+                run_plain(hosts, policy, 2),
+                run_engine("pool of 2", hosts, policy, PoolEngine(2)),
+                run_engine("Dask, 2 workers", hosts, policy, DaskEngine(address), pids=pids),
+            ):
+                note(measured)
+                found.setdefault(measured.arm, []).append(measured)
+    base = found.pop("plain pool of 2")
+    result = {}
+    for arm, measured in found.items():
+        for name in ("cpu_s", "wall_s"):
+            pairs = zip(measured, base, strict=True)
+            ratios = [getattr(one, name) / getattr(other, name) for one, other in pairs]
+            result[f"{arm} / plain pool, {name}"] = statistics.median(ratios)
+    return result
+
+
+def grows(hosts: dict[str, str], policy: Policy, note: Note) -> dict[str, Any]:
+    from excise.stats.growth import growth
+
+    points = []
+    for size in (size for size in SIZES if size <= len(hosts)):
+        # Small fleets take no longer than the start of a pool: the median of more runs.
+        runs = 5 if size <= 50 else 3 if size <= 200 else 1
+        measured = [
+            run_engine("pool of 2", first(hosts, size), policy, PoolEngine(2)) for _ in range(runs)
+        ]
+        median = sorted(measured, key=lambda each: each.cpu_s)[runs // 2]
+        note(median)
+        points.append((size, median.cpu_s, median.wall_s))
+    sizes = [size for size, *_ in points]
+    result: dict[str, Any] = {"points": points}
+    for name, values in (("cpu_s", [p[1] for p in points]), ("wall_s", [p[2] for p in points])):
+        fit = growth(sizes, values)
+        interval = fit.exponent_interval
+        result[name] = {
+            "exponent": fit.exponent,
+            "interval": (interval.low, interval.high) if interval else None,
+            "law": fit.model,
+            "slope_s_per_host": fit.slope,
+        }
+    slope = result["cpu_s"]["slope_s_per_host"]
+    if slope is not None:
+        result["projection_100000_hosts_cpu_hours"] = slope * 100_000 / 3600
+    return result
+
+
+@contextmanager
+def arm_engines(*, workers: int) -> Iterator[dict[str, tuple[Callable[[], Engine], list[int]]]]:
+    """Give the arms that use so many processes, each with what makes its engine and its pids."""
+    from excise.fleet.dask_engine import DaskEngine
+
+    with cluster(workers) as (address, pids):
+        local: Callable[[], Engine] = InlineEngine if workers == 1 else lambda: PoolEngine(2)
+        name = "one process" if workers == 1 else "pool of 2"
+        plural = "" if workers == 1 else "s"
+        yield {
+            name: (local, []),
+            f"Dask, {workers} worker{plural}": (lambda: DaskEngine(address), pids),
+        }
+
+
+def full(
+    hosts: dict[str, str], policy: Policy, note: Note, *, entries: int, quiet: bool
+) -> dict[str, Any]:
+    """Measure a first round, let every host measure six more files, and measure again."""
+    result: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        before: dict[str, Measured] = {}
+        for new in (False, True):
+            if new:
+                for place in hosts.values():
+                    grow(Path(place), count=entries)
+            for workers in (1, 2):
+                with real_time(quiet and new), arm_engines(workers=workers) as arms:
+                    for arm, (engine, pids) in arms.items():
+                        state = Path(scratch, f"{arm}.sqlite")
+                        label = f"{arm}, {'second' if new else 'first'} round"
+                        measured = run_engine(
+                            label, hosts, policy, engine(), pids=pids, state=state
+                        )
+                        note(measured)
+                        if not new:
+                            before[arm] = measured
+                            continue
+                        for name in ("cpu_s", "wall_s"):
+                            ratio = getattr(before[arm], name) / getattr(measured, name)
+                            result[f"{arm}: first / second round, {name}"] = ratio
+    return result
+
+
+@contextmanager
+def real_time(wanted: bool) -> Iterator[None]:
+    """Keep other work off the processors; needs root."""
+    if wanted:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
+    try:
+        yield
+    finally:
+        if wanted:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--part", default="overhead,growth,full")
+    parser.add_argument("--hosts", type=int, default=2000)
+    parser.add_argument("--subset", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument(
+        "--quiet", action="store_true", help="real-time priority for parts that are short"
+    )
+    parser.add_argument("--json", type=Path, help="write all raw values here")
+    options = parser.parse_args()
+    hosts = first(find_hosts([str(options.folder / "hosts")]), options.hosts)
+    policy = read_policy_files([options.folder / POLICY])
+    runs: list[Measured] = []
+
+    def note(measured: Measured) -> None:
+        if measured.passed != measured.hosts:
+            raise SystemExit(f"{measured.arm}: {measured.passed} of {measured.hosts} passed")
+        print(measured.line(), flush=True)
+        runs.append(measured)
+
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "overhead": lambda: overhead(first(hosts, options.subset), policy, note, runs=options.runs),
+        "growth": lambda: grows(hosts, policy, note),
+        "full": lambda: full(hosts, policy, note, entries=6, quiet=options.quiet),
+    }
+    result: dict[str, Any] = {"kernel": platform.release(), "cpu": platform.processor()}
+    for part in options.part.split(","):
+        result[part] = parts[part]()
+        print(json.dumps({part: result[part]}, indent=2), flush=True)
+        if options.json:
+            result["runs"] = [asdict(each) for each in runs]
+            options.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

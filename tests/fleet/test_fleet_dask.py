@@ -1,0 +1,149 @@
+"""A fleet on a real Dask scheduler with real worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from excise.errors import HostError
+from excise.fleet.records import Settings
+from excise.fleet.rounds import Progress, find_hosts, verify_fleet
+from excise.fleet.stores import SqliteStore, read_states
+from fleet_builder import by_host, fleet_policy, run_round, write_fleet
+
+pytest.importorskip("distributed")
+
+DASK = str(Path(sys.executable).with_name("dask"))
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _worker(address: str, folder: Path) -> subprocess.Popen[bytes]:
+    options = ["--nthreads", "1", "--no-dashboard", "--local-directory", str(folder)]
+    # Without a nanny, so that a killed worker is gone; Dask then gives its work to the other.
+    return subprocess.Popen([DASK, "worker", address, "--no-nanny", *options], **QUIET)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[int]]]:
+    """Give a scheduler's address and the process numbers of its two workers."""
+    folder = tmp_path_factory.mktemp("dask")
+    port = _free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    scheduler = subprocess.Popen(
+        [DASK, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
+        **QUIET,  # type: ignore[arg-type]
+    )
+    workers = [_worker(address, folder) for _ in range(2)]
+    try:
+        yield address, [worker.pid for worker in workers]
+    finally:
+        for process in [*workers, scheduler]:
+            process.terminate()
+        for process in [*workers, scheduler]:
+            process.wait(timeout=30)
+
+
+@pytest.mark.lab
+def test_dask_finds_what_this_process_finds(tmp_path: Path, cluster: tuple[str, list[int]]) -> None:
+    from excise.fleet.dask_engine import DaskEngine
+
+    names = write_fleet(tmp_path, 30)
+    policy = fleet_policy(names[:-1])
+    alone = by_host(run_round(tmp_path, policy=policy))
+    done = run_round(tmp_path, policy=policy, engine=DaskEngine(cluster[0]))
+    found = by_host(done)
+    assert {n: s.verdict for n, s in found.items()} == {n: s.verdict for n, s in alone.items()}
+    assert found["host-029"].findings == alone["host-029"].findings != ()
+    again = run_round(tmp_path, policy=policy, engine=DaskEngine(cluster[0]))
+    assert len(again.encoded) == 30
+
+
+@pytest.mark.lab
+def test_killing_a_dask_worker_mid_run_loses_nothing(
+    tmp_path: Path, cluster: tuple[str, list[int]]
+) -> None:
+    from excise.fleet.dask_engine import DaskEngine
+
+    address, pids = cluster
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    names = write_fleet(fleet, 200)
+    policy = fleet_policy(names)
+    engine, killed = DaskEngine(address), []
+
+    def kill(progress: Progress) -> None:
+        if not killed and progress.done >= 40:
+            killed.append(pids[0])
+            os.kill(pids[0], signal.SIGKILL)
+
+    done = verify_fleet(
+        find_hosts([str(fleet)]),
+        engine=engine,
+        settings=Settings(policy_digest=policy.digest),
+        policy=policy,
+        store=store,
+        progress=kill,
+    )
+    assert killed
+    assert [state.host for state in done.states()] == names
+    assert {state.verdict for state in done.states()} == {"PASSED"}
+    assert [state.host for state in read_states(str(tmp_path / "s.sqlite"))] == names
+
+
+@pytest.mark.lab
+def test_a_scheduler_that_goes_away_keeps_what_is_done(tmp_path: Path) -> None:
+    from excise.fleet.dask_engine import DaskEngine
+
+    port = _free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    argv = [DASK, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+    scheduler = subprocess.Popen(argv, **QUIET)  # type: ignore[call-overload]
+    worker = _worker(address, tmp_path / "w")
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    write_fleet(fleet, 400)
+
+    def end(progress: Progress) -> None:
+        if progress.done < 100:
+            scheduler.kill()
+
+    try:
+        done = verify_fleet(
+            find_hosts([str(fleet)]),
+            engine=DaskEngine(address),
+            settings=Settings(),
+            store=store,
+            progress=end,
+        )
+    finally:
+        for process in (worker, scheduler):
+            process.kill()
+            process.wait(timeout=30)
+    assert done.interrupted
+    assert "scheduler" in str(done.stopped_by)
+    assert read_states(str(tmp_path / "s.sqlite")) == list(done.states()) != []
+
+
+def test_an_address_where_nobody_answers_is_said_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from excise.fleet import dask_engine
+
+    monkeypatch.setattr(dask_engine, "CONNECT_S", 1)
+    write_fleet(tmp_path, 1)
+    began = time.monotonic()
+    with pytest.raises(HostError, match="no Dask cluster with a worker answers"):
+        run_round(tmp_path, engine=dask_engine.DaskEngine(f"tcp://127.0.0.1:{_free_port()}"))
+    assert time.monotonic() - began < 60

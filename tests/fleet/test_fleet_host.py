@@ -1,0 +1,265 @@
+"""What a round says of one host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from excise.evidence.policy import PolicyBuilder
+from excise.fleet.places import folder_at
+from excise.fleet.records import Finding
+from excise.fleet.stores import FolderStore, SqliteStore
+from fleet_builder import (
+    LIST,
+    Attested,
+    by_host,
+    entries_of,
+    fleet_policy,
+    outcome_of,
+    policy_for,
+    run_round,
+    write_host,
+)
+from ima_builder import Entry, binary_list, files, ng, violation
+
+
+def test_a_host_whose_list_leads_to_its_values_passes(tmp_path: Path) -> None:
+    write_host(tmp_path, "a")
+    state = by_host(run_round(tmp_path, policy=fleet_policy(["a"])))["a"]
+    assert (state.verdict, state.entries, state.new_entries) == ("PASSED", 41, 41)
+    assert outcome_of(state, "ima.pcr.sha256") == "PASSED"
+    assert outcome_of(state, "policy.digests") == "PASSED"
+    assert state.verified_ns == state.attempted_ns
+    assert state.evidence_ns == (tmp_path / "a" / "pcrs.txt").stat().st_mtime_ns
+
+
+def test_a_list_without_values_proves_nothing_and_an_empty_folder_even_less(tmp_path: Path) -> None:
+    (write_host(tmp_path, "a") / "pcrs.txt").unlink()
+    (tmp_path / "b").mkdir()
+    found = by_host(run_round(tmp_path))
+    assert [found[name].verdict for name in "ab"] == ["NOT_COVERED", "NOT_COVERED"]
+    assert found["a"].verified_ns is None
+    assert outcome_of(found["b"], "fleet.evidence") == "NOT_COVERED"
+
+
+def test_evidence_that_is_required_and_missing_fails_the_host(tmp_path: Path) -> None:
+    write_host(tmp_path, "a")
+    state = by_host(run_round(tmp_path, require=("ima", "quote")))["a"]
+    assert state.verdict == "FAILED"
+    assert outcome_of(state, "fleet.evidence") == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "check"),
+    [
+        ("pcrs.txt", b"\xff\xfe not values", "fleet.readable"),
+        (LIST, b"", "ima.pcr.sha256"),
+        (LIST, os.urandom(5000), "ima.pcr.sha256"),
+        ("quote.attest", b"rubbish", "fleet.readable"),
+        ("binary_bios_measurements", b"\0" * 7, "fleet.readable"),
+        ("CCEL", b"CCEL" + bytes(52), "fleet.readable"),
+        ("c.tar.zst", b"no archive", "fleet.readable"),
+    ],
+)
+def test_bad_evidence_ends_in_a_row_of_that_host_and_the_others_pass(
+    tmp_path: Path, name: str, content: bytes, check: str
+) -> None:
+    for host in ("a", "b", "c"):
+        write_host(tmp_path, host)
+    (tmp_path / "b" / name).write_bytes(content)
+    found = by_host(run_round(tmp_path))
+    assert [found[host].verdict for host in "ac"] == ["PASSED", "PASSED"]
+    assert found["b"].verdict != "PASSED"
+    rows = [row for row in found["b"].checks if row.outcome != "PASSED"]
+    assert any(row.check == check or name in row.got for row in rows)
+
+
+def test_a_pipe_in_a_hosts_folder_is_never_opened(tmp_path: Path) -> None:
+    folder = write_host(tmp_path, "a")
+    (folder / "pcrs.txt").unlink()
+    os.mkfifo(folder / "pcrs.txt")
+    state = by_host(run_round(tmp_path))["a"]
+    assert state.verdict == "NOT_COVERED"
+    assert "pcrs.txt" in next(row.got for row in state.checks if row.check == "fleet.files")
+
+
+def test_files_that_the_policy_does_not_allow_are_findings_with_their_digests(
+    tmp_path: Path,
+) -> None:
+    other = ng("/usr/bin/prog3", b"trojan")
+    write_host(tmp_path, "a", [*entries_of("a"), other, other, ng("/tmp/x", b"x"), violation()])
+    state = by_host(run_round(tmp_path, policy=fleet_policy(["a"])))["a"]
+    assert state.verdict == "FAILED"
+    digests = [str(f.digest) for f in state.findings[:2]]
+    assert state.findings == (
+        Finding("digest differs", "/usr/bin/prog3", "sha256", digests[0], 2),
+        Finding("unknown file", "/tmp/x", "sha256", digests[1], 1),
+        Finding("violation", "/var/log/open", "", "", 1),
+    )
+    assert bytes.fromhex(digests[0]) == other.values["d-ng"][-32:]  # type: ignore[index]
+
+
+def test_entries_that_no_value_covers_are_not_judged(tmp_path: Path) -> None:
+    write_host(tmp_path, "a", tail=[ng("/tmp/later", b"later")])
+    state = by_host(run_round(tmp_path, policy=fleet_policy(["a"])))["a"]
+    assert (state.verdict, state.entries, state.findings) == ("PASSED", 41, ())
+
+
+def test_the_next_round_reads_what_is_new_and_remembers_what_was_found(tmp_path: Path) -> None:
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    first = [*entries_of("a"), ng("/tmp/x", b"x"), violation()]
+    write_host(fleet, "a", first)
+    policy = fleet_policy(["a"], more=[ng("/usr/new", b"new")])
+    before = by_host(run_round(fleet, policy=policy, store=store))["a"]
+    assert before.verdict == "FAILED"
+    write_host(fleet, "a", [*first, ng("/usr/new", b"new"), violation(), ng("/tmp/y", b"y")])
+    after = by_host(run_round(fleet, policy=policy, store=store))["a"]
+    assert (after.verdict, after.entries, after.new_entries) == ("FAILED", 46, 3)
+    assert [(f.name, f.count) for f in after.findings] == [
+        ("/tmp/x", 1),
+        ("/var/log/open", 2),
+        ("/tmp/y", 1),
+    ]
+    whole = by_host(run_round(fleet, policy=policy))["a"]
+    assert set(whole.findings) == set(after.findings)
+    rows = {row.check: (row.outcome, row.got) for row in whole.checks}
+    resumed = {row.check: (row.outcome, row.got) for row in after.checks}
+    assert {k: v for k, v in rows.items() if k.startswith("policy.")} == {
+        k: v for k, v in resumed.items() if k.startswith("policy.")
+    }
+
+
+def test_a_changed_policy_or_rule_judges_the_whole_list_again(tmp_path: Path) -> None:
+    fleet, store = tmp_path / "fleet", FolderStore(folder_at(str(tmp_path / "states")))
+    write_host(fleet, "a")
+    run_round(fleet, policy=fleet_policy(["a"]), store=store)
+    stricter = policy_for(files(40))
+    state = by_host(run_round(fleet, policy=stricter, store=store))["a"]
+    assert (state.verdict, state.new_entries) == ("FAILED", 41)
+    assert [f.name for f in state.findings] == ["/srv/a"]
+    again = by_host(run_round(fleet, policy=stricter, store=store, violations="fail"))["a"]
+    assert again.new_entries == 41
+
+
+def test_a_list_that_was_changed_fails_and_the_state_stays_where_it_was(tmp_path: Path) -> None:
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    write_host(fleet, "a")
+    good = by_host(run_round(fleet, store=store))["a"]
+    write_host(fleet, "a", [*entries_of("a"), ng("/new", b"1")])
+    (fleet / "a" / LIST).write_bytes(binary_list([*entries_of("a"), ng("/new", b"2")]))
+    bad = by_host(run_round(fleet, store=store))["a"]
+    assert bad.verdict == "FAILED"
+    assert bad.checkpoint == good.checkpoint
+    assert bad.verified_ns == good.verified_ns
+    write_host(fleet, "a", [*entries_of("a"), ng("/new", b"1")])
+    healed = by_host(run_round(fleet, store=store))["a"]
+    assert (healed.verdict, healed.new_entries) == ("PASSED", 1)
+
+
+def test_a_new_boot_is_verified_from_its_beginning(tmp_path: Path) -> None:
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    write_host(fleet, "a")
+    run_round(fleet, store=store)
+    write_host(fleet, "a", [ng("/other", b"boot"), *files(3)])
+    state = by_host(run_round(fleet, store=store))["a"]
+    assert (state.verdict, state.entries) == ("PASSED", 4)
+
+
+def test_keys_learnt_from_a_list_are_not_lost_between_rounds(tmp_path: Path) -> None:
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    from quote_builders import rsa_key
+
+    key = rsa_key().public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    import hashlib
+
+    measured = Entry(
+        template="ima-buf",
+        values={
+            "d-ng": b"sha256:\0" + hashlib.sha256(key).digest(),
+            "n-ng": b".ima\0",
+            "buf": key,
+        },
+    )
+    builder = PolicyBuilder()
+    keyrings = b'{"digests": {"/usr/bin/prog0": ["%s"]}, "keyrings": {".ima": ["%s"]}}' % (
+        hashlib.sha256(b"/usr/bin/prog0").hexdigest().encode(),
+        hashlib.sha256(key).hexdigest().encode(),
+    )
+    builder.add_keylime(keyrings)
+    policy = builder.compile()
+    write_host(fleet, "a", [measured, *files(1)])
+    first = by_host(run_round(fleet, policy=policy, store=store))["a"]
+    assert first.verdict == "PASSED"
+    assert first.checkpoint is None
+
+
+def test_quote_boot_log_and_list_of_a_known_key_pass_together(tmp_path: Path) -> None:
+    fleet, keys = tmp_path / "fleet", tmp_path / "keys"
+    host = Attested("a")
+    host.write(fleet)
+    host.write_key(keys)
+    from excise.fleet.rounds import read_keys
+
+    known = read_keys(str(keys), ["a"])
+    state = by_host(run_round(fleet, keys=known, require=("ima", "quote", "eventlog")))["a"]
+    assert [row.check for row in state.checks if row.outcome == "FAILED"] == []
+    assert state.verdict == "PASSED"
+    for check in ("quote.signature", "ima.boot_aggregate", "eventlog.pcr.sha256"):
+        assert outcome_of(state, check) == "PASSED"
+
+
+def test_a_quote_by_the_hosts_own_key_proves_nothing_and_a_changed_key_fails(
+    tmp_path: Path,
+) -> None:
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    Attested("a").write(fleet)
+    first = by_host(run_round(fleet, store=store))["a"]
+    assert first.verdict == "NOT_COVERED"
+    assert outcome_of(first, "fleet.attestation_key") == "NOT_COVERED"
+    Attested("a", nonce=b"second", key="somebody else's").write(fleet)
+    second = by_host(run_round(fleet, store=store))["a"]
+    assert second.verdict == "FAILED"
+    assert outcome_of(second, "fleet.attestation_key") == "FAILED"
+
+
+def test_the_same_quote_twice_does_not_move_the_time_of_the_last_verification(
+    tmp_path: Path,
+) -> None:
+    fleet, keys, store = tmp_path / "fleet", tmp_path / "keys", SqliteStore(tmp_path / "s.sqlite")
+    host = Attested("a")
+    host.write(fleet)
+    host.write_key(keys)
+    known = {"a": (keys / "a.pem").read_bytes()}
+    first = by_host(run_round(fleet, keys=known, store=store))["a"]
+    second = by_host(run_round(fleet, keys=known, store=store))["a"]
+    assert second.verdict == "PASSED"
+    assert second.verified_ns == first.verified_ns
+    assert second.attempted_ns > first.attempted_ns
+    Attested("a", nonce=b"third", clock_ms=9_000).write(fleet)
+    third = by_host(run_round(fleet, keys=known, store=store))["a"]
+    assert third.verified_ns == third.attempted_ns
+    Attested("a", nonce=b"fourth", clock_ms=1).write(fleet)
+    back = by_host(run_round(fleet, keys=known, store=store))["a"]
+    assert outcome_of(back, "quote.clock") == "FAILED"
+
+
+def test_nothing_of_a_quote_with_a_wrong_nonce_vouches_for_the_list(tmp_path: Path) -> None:
+    folder = Attested("a").write(tmp_path)
+    (folder / "quote.nonce").write_text("00" * 8)
+    state = by_host(run_round(tmp_path))["a"]
+    assert state.verdict == "FAILED"
+    assert state.entries == 0
+
+
+def test_a_damaged_state_is_said_and_costs_a_whole_verification(tmp_path: Path) -> None:
+    fleet, store = tmp_path / "fleet", FolderStore(folder_at(str(tmp_path / "states")))
+    write_host(fleet, "a")
+    run_round(fleet, store=store)
+    (tmp_path / "states" / "a.json").write_bytes(b'{"host": "a"')
+    state = by_host(run_round(fleet, store=store))["a"]
+    assert (state.verdict, state.new_entries) == ("PASSED", 41)
+    assert outcome_of(state, "fleet.state") == "NOT_COVERED"

@@ -1,0 +1,174 @@
+"""Fleets that are elsewhere: in memory, behind HTTP, and their states and results too."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from excise.errors import FormatError, UsageError
+from excise.fleet.places import folder_at
+from excise.fleet.stores import FolderStore, SqliteStore, open_store, read_states
+from excise.fleet.tables import tables_of, write_tables
+from fleet_builder import LIST, by_host, entries_of, run_round, write_fleet, write_host
+from ima_builder import ng
+
+fsspec = pytest.importorskip("fsspec")
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    files = fsspec.filesystem("memory")
+    yield "memory://fleet"
+    if files.exists("/fleet"):
+        files.rm("/fleet", recursive=True)
+
+
+def copy_to(url: str, fleet: Path) -> None:
+    for path in sorted(fleet.rglob("*")):
+        if path.is_file():
+            folder = path.parent.relative_to(fleet)
+            folder_at(f"{url}/{folder}").write(path.name, path.read_bytes())
+
+
+def test_a_fleet_in_a_store_gives_what_it_gives_on_disk(tmp_path: Path, memory: str) -> None:
+    write_fleet(tmp_path, 3)
+    (tmp_path / "host-001" / "pcrs.txt").write_text("sha256:\n  10: 0x" + "11" * 32 + "\n")
+    copy_to(f"{memory}/hosts", tmp_path)
+    here, there = by_host(run_round(tmp_path)), by_host(run_round(f"{memory}/hosts"))
+    assert {n: s.verdict for n, s in here.items()} == {n: s.verdict for n, s in there.items()}
+    assert [s.verdict for s in there.values()] == ["PASSED", "FAILED", "PASSED"]
+
+
+def test_only_the_new_end_of_a_list_elsewhere_is_fetched(
+    tmp_path: Path, memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FolderStore(folder_at(f"{memory}/states"))
+    write_host(tmp_path, "a")
+    copy_to(f"{memory}/hosts", tmp_path)
+    run_round(f"{memory}/hosts", store=store)
+    write_host(tmp_path, "a", [*entries_of("a"), ng("/new", b"1"), ng("/new2", b"2")])
+    copy_to(f"{memory}/hosts", tmp_path)
+    fetched: list[int] = []
+    files = fsspec.filesystem("memory")
+    original = type(files).cat_file
+
+    def counted(self, path, start=None, end=None, **options):  # type: ignore[no-untyped-def]
+        data = original(self, path, start=start, end=end, **options)
+        fetched.append(len(data))
+        return data
+
+    monkeypatch.setattr(type(files), "cat_file", counted)
+    state = by_host(run_round(f"{memory}/hosts", store=store))["a"]
+    assert (state.verdict, state.new_entries, state.entries) == ("PASSED", 2, 43)
+    size = (tmp_path / "a" / LIST).stat().st_size
+    assert fetched
+    assert max(fetched) < size / 5
+    for more in (3, 4):
+        tail = [ng(f"/new{n}", b"%d" % n) for n in range(more)]
+        write_host(tmp_path, "a", [*entries_of("a"), ng("/new", b"1"), ng("/new2", b"2"), *tail])
+        copy_to(f"{memory}/hosts", tmp_path)
+        assert by_host(run_round(f"{memory}/hosts", store=store))["a"].verdict == "PASSED"
+
+
+def test_a_new_boot_and_a_changed_list_elsewhere_are_told_apart(
+    tmp_path: Path, memory: str
+) -> None:
+    store = SqliteStore(tmp_path / "s.sqlite")
+    fleet = tmp_path / "fleet"
+    write_host(fleet, "a")
+    copy_to(f"{memory}/hosts", fleet)
+    run_round(f"{memory}/hosts", store=store)
+    write_host(fleet, "a", [ng("/another", b"boot"), *entries_of("a"), *entries_of("b")])
+    copy_to(f"{memory}/hosts", fleet)
+    rebooted = by_host(run_round(f"{memory}/hosts", store=store))["a"]
+    assert rebooted.verdict == "PASSED"
+    (fleet / "a" / LIST).write_bytes((fleet / "a" / LIST).read_bytes()[:-1] + b"\1")
+    copy_to(f"{memory}/hosts", fleet)
+    assert by_host(run_round(f"{memory}/hosts", store=store))["a"].verdict == "FAILED"
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    """Python's own server, which lists folders and knows no ranges."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[str]:
+    handler = functools.partial(_Quiet, directory=str(tmp_path / "www"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_fleet_behind_http_passes_and_goes_on(tmp_path: Path, web: str) -> None:
+    pytest.importorskip("aiohttp")
+    store = SqliteStore(tmp_path / "s.sqlite")
+    write_fleet(tmp_path / "www" / "fleet", 2)
+    first = by_host(run_round(f"{web}/fleet", store=store))
+    assert [s.verdict for s in first.values()] == ["PASSED", "PASSED"]
+    listed = [*entries_of("host-000"), ng("/new", b"1")]
+    write_host(tmp_path / "www" / "fleet", "host-000", listed)
+    second = by_host(run_round(f"{web}/fleet", store=store))
+    assert (second["host-000"].verdict, second["host-000"].new_entries) == ("PASSED", 1)
+    with pytest.raises(FormatError, match="cannot be read"):
+        run_round(f"{web}/nowhere")
+
+
+@pytest.mark.parametrize("where", ["states", "s.sqlite", "memory://fleet/states"])
+def test_every_store_gives_back_what_it_was_given(tmp_path: Path, memory: str, where: str) -> None:
+    write_fleet(tmp_path / "fleet", 2)
+    place = where if "://" in where else str(tmp_path / where)
+    store = open_store(place)
+    assert store.get(["host-000"]) == {}
+    done = run_round(tmp_path / "fleet", store=store)
+    store.close()
+    assert read_states(place) == list(done.states())
+    again = open_store(place)
+    assert set(again.get(["host-000", "nobody"])) == {"host-000"}
+    again.close()
+
+
+def test_a_host_with_a_slash_or_dots_in_its_name_stays_in_the_store(tmp_path: Path) -> None:
+    store = FolderStore(folder_at(str(tmp_path / "states")))
+    store.put({"../evil/%2e": b"{}"})
+    assert [path.parent.name for path in tmp_path.rglob("*.json")] == ["states"]
+    assert [host for host, _ in store.all()] == ["../evil/%2e"]
+
+
+def test_a_store_that_is_not_there_or_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not there"):
+        read_states(str(tmp_path / "nothing.sqlite"))
+    (tmp_path / "bad.sqlite").write_bytes(b"this is no database, and long enough to be read" * 9)
+    with pytest.raises(UsageError, match="cannot be opened"):
+        open_store(str(tmp_path / "bad.sqlite"))
+    with pytest.raises(UsageError, match="unknown kind of URL"):
+        folder_at("nosuchkind://x/y")
+
+
+def test_results_are_parquet_with_one_row_a_host_and_check(tmp_path: Path, memory: str) -> None:
+    write_fleet(tmp_path / "fleet", 3)
+    states = list(run_round(tmp_path / "fleet").states())
+    for place in (str(tmp_path / "results"), f"{memory}/results"):
+        folder = folder_at(place)
+        names = write_tables(tables_of(states), folder)
+        assert names == [f"{n}.parquet" for n in ("hosts", "checks", "findings", "costs")]
+        checks = pl.read_parquet(folder.read("checks.parquet", limit_bytes=1 << 20))
+        assert checks.height == sum(len(state.checks) for state in states)
+        assert checks.select("host", "subject", "check").is_unique().all()
+        row = checks.filter(host="host-001", check="ima.pcr.sha256").row(0, named=True)
+        assert row["outcome"] == "PASSED"
+        assert row["last_passed_at"] == row["checked_at"] == row["host_last_verified_at"]
+        never = checks.filter(check="ima.boot_aggregate")["last_passed_at"]
+        assert never.null_count() == 3

@@ -1,0 +1,250 @@
+"""Rounds over many hosts: what a death, an interruption or a bad host costs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from excise.errors import FormatError, HostError, UsageError
+from excise.evidence.checks import Outcome
+from excise.fleet.engines import InlineEngine, PoolEngine
+from excise.fleet.records import Settings
+from excise.fleet.rounds import Progress, find_hosts, read_keys, verify_fleet
+from excise.fleet.stores import SqliteStore, read_states
+from fleet_builder import (
+    DyingPool,
+    by_host,
+    fleet_policy,
+    outcome_of,
+    run_round,
+    write_fleet,
+    write_host,
+)
+
+
+def test_a_pool_finds_what_this_process_finds(tmp_path: Path) -> None:
+    names = write_fleet(tmp_path, 12)
+    policy = fleet_policy(names[:-1])
+    alone = by_host(run_round(tmp_path, policy=policy))
+    pooled = run_round(tmp_path, policy=policy, engine=PoolEngine(2))
+    assert {name: state.verdict for name, state in by_host(pooled).items()} == {
+        name: state.verdict for name, state in alone.items()
+    }
+    assert by_host(pooled)["host-011"].findings == alone["host-011"].findings != ()
+    assert all(0 < peak < 512 << 20 for peak in pooled.peak_rss_bytes.values())
+    assert pooled.cpu_s > 0
+
+
+def test_killing_workers_mid_run_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    names = write_fleet(fleet, 40)
+    engine, killed = PoolEngine(2), []
+
+    def kill(progress: Progress) -> None:
+        if len(killed) < 2 and progress.done >= 8 * (len(killed) + 1):
+            killed.append(engine.pids()[0])
+            os.kill(killed[-1], signal.SIGKILL)
+
+    done = verify_fleet(
+        find_hosts([str(fleet)]),
+        engine=engine,
+        settings=Settings(),
+        store=store,
+        progress=kill,
+    )
+    assert len(killed) == 2
+    assert [state.host for state in done.states()] == names
+    assert {state.verdict for state in done.states()} == {"PASSED"}
+    assert [state.host for state in read_states(str(tmp_path / "s.sqlite"))] == names
+    assert done.retried
+
+
+def test_a_host_that_takes_its_workers_along_ends_alone_in_an_error(tmp_path: Path) -> None:
+    names = write_fleet(tmp_path, 10)
+    for name in ("dies-always", "dies-once"):
+        write_host(tmp_path, name)
+    found = by_host(run_round(tmp_path, engine=DyingPool(2)))
+    assert outcome_of(found["dies-always"], "fleet.worker") == "FAILED"
+    assert "died 2 times" in found["dies-always"].checks[0].got
+    assert found["dies-once"].verdict == "PASSED"
+    assert {found[name].verdict for name in names} == {"PASSED"}
+
+
+def test_a_worker_has_bounded_memory_and_a_host_beyond_it_ends_in_an_error(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        write_host(tmp_path, name)
+    log = tmp_path / "b" / "binary_bios_measurements"
+    with log.open("wb") as file:
+        file.truncate(60 << 20)
+    found = by_host(run_round(tmp_path, engine=PoolEngine(1, memory_limit_bytes=120 << 20)))
+    assert [found[name].verdict for name in "abc"] == ["PASSED", "FAILED", "PASSED"]
+    assert "MemoryError" in next(r.got for r in found["b"].checks if r.outcome == "FAILED")
+
+
+def test_workers_that_cannot_live_end_the_round_with_advice(tmp_path: Path) -> None:
+    write_fleet(tmp_path, 3)
+    with pytest.raises(HostError, match="die before they have done anything"):
+        run_round(tmp_path, engine=PoolEngine(1, memory_limit_bytes=1 << 20))
+
+
+def test_an_interrupted_round_keeps_what_is_done_and_the_next_goes_on(tmp_path: Path) -> None:
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    write_fleet(fleet, 30)
+
+    def interrupt(progress: Progress) -> None:
+        if progress.done >= 10:
+            raise KeyboardInterrupt
+
+    done = verify_fleet(
+        find_hosts([str(fleet)]),
+        engine=InlineEngine(),
+        settings=Settings(),
+        store=store,
+        progress=interrupt,
+    )
+    assert done.interrupted
+    kept = list(done.states())
+    assert 10 <= len(kept) < 30
+    assert {state.verdict for state in kept} == {"PASSED"}
+    assert read_states(str(tmp_path / "s.sqlite")) == kept
+    rest = by_host(run_round(fleet, store=store))
+    assert len(rest) == 30
+    assert sum(state.new_entries == 0 for state in rest.values()) == len(kept)
+
+
+def test_progress_tells_the_rate_and_the_time_left(tmp_path: Path) -> None:
+    write_fleet(tmp_path, 9)
+    seen: list[Progress] = []
+    verify_fleet(
+        find_hosts([str(tmp_path)]),
+        engine=InlineEngine(),
+        settings=Settings(),
+        progress=seen.append,
+    )
+    assert [each.done for each in seen] == [2, 4, 6, 8, 9]
+    assert all(each.total == 9 and each.rate > 0 for each in seen)
+    assert seen[-1].entries == 9 * 41
+    assert seen[-1].left_s == 0
+
+
+def test_ctrl_c_of_the_program_keeps_what_is_done_and_leaves_no_process(tmp_path: Path) -> None:
+    fleet, state = tmp_path / "fleet", tmp_path / "s.sqlite"
+    names = write_fleet(fleet, 300)
+    argv = [
+        str(Path(sys.executable).with_name("excise")),
+        "fleet",
+        "verify",
+        str(fleet),
+        "--workers",
+        "1",
+    ]
+    process = subprocess.Popen(
+        [*argv, "--state", str(state), "--results", str(tmp_path / "r")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not _kept(state):
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    kept = _kept(state)
+    assert process.returncode in (0, 130), err
+    assert (tmp_path / "r" / "checks.parquet").exists()
+    if process.returncode == 130:
+        assert 0 < kept < len(names)
+        assert f"{len(names) - kept} of {len(names)} hosts were not looked at" in " ".join(
+            out.split()
+        )
+    assert _ends_within(process.pid, 10)
+
+
+def _ends_within(group: int, timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _kept(state: Path) -> int:
+    try:
+        return len(read_states(str(state)))
+    except UsageError:
+        return 0
+
+
+def test_one_folder_may_be_a_host_and_two_hosts_of_one_name_are_refused(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    write_host(one, "a")
+    write_host(other, "a")
+    assert find_hosts([str(one / "a")]) == {"a": str(one / "a")}
+    with pytest.raises(UsageError, match="the host 'a' is also in"):
+        find_hosts([str(one), str(other)])
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UsageError, match="no host in it"):
+        find_hosts([str(tmp_path / "none")])
+    with pytest.raises(FormatError, match="cannot be read"):
+        find_hosts([str(tmp_path / "nowhere")])
+
+
+def test_keys_are_found_by_the_name_of_the_host(tmp_path: Path) -> None:
+    for name in ("a.pem", "b", "c.example.org.pub", "c.pem.bak"):
+        (tmp_path / name).write_bytes(name.encode())
+    found = read_keys(str(tmp_path), ["a", "b", "c", "c.example.org"])
+    assert found == {"a": b"a.pem", "b": b"b", "c.example.org": b"c.example.org.pub"}
+
+
+def test_a_fleet_of_captures_is_compared_by_what_its_machines_are(tmp_path: Path) -> None:
+    from captures import run, write
+    from excise.capture.manifest import Fact
+    from excise.fleet.answers import answer
+
+    for host, kernel, cost in (("a", "6.1", 1000), ("b", "6.1", 3000), ("c", "6.12", 4000)):
+        (tmp_path / host).mkdir()
+        records = [run(n, wall_ns=cost + n % 3) for n in range(12)]
+        facts = [
+            Fact(name="kernel.release", value=kernel),
+            Fact(name="security.lsm", value="lockdown,selinux"),
+            Fact(name="tpm.manufacturer", value="IFX"),
+            Fact(name="tpm.firmware", value="7.85"),
+        ]
+        write(tmp_path / host / "today.excise", records, host_facts=facts)
+    done = run_round(tmp_path)
+    assert {s.verdict for s in done.states()} == {"NOT_COVERED"}
+    table = answer(done.states()).costs
+    rows = table.select("kernel", "tpm", "lsm", "hosts", "median").rows()
+    assert rows == [
+        ("6.1", "IFX 7.85", "lockdown,selinux", 2, 2001.0),
+        ("6.12", "IFX 7.85", "lockdown,selinux", 1, 4001.0),
+    ]
+    assert table["ratio"].to_list() == pytest.approx([1.0, 4001 / 2001])
+
+
+def test_a_capture_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
+    from captures import run, write
+
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    (fleet / "a").mkdir(parents=True)
+    path = write(fleet / "a" / "c.excise", [run(n) for n in range(10)])
+    first = by_host(run_round(fleet, store=store))["a"]
+    journal = path / "journal.jsonl"
+    before, when = journal.read_bytes(), journal.stat()
+    journal.write_bytes(b"x" * (len(before) - 1) + b"\n")
+    os.utime(journal, ns=(when.st_atime_ns, when.st_mtime_ns))
+    same = by_host(run_round(fleet, store=store))["a"]
+    assert same.captures == first.captures
+    os.utime(journal, ns=(when.st_atime_ns, when.st_mtime_ns + 1))
+    changed = by_host(run_round(fleet, store=store))["a"]
+    assert changed.verdict == Outcome.FAILED
