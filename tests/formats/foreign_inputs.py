@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from boot_inputs import BOOT_EXAMPLES
+
 # One attestation in microseconds, in the order in which a board prints its lines.
 ATTESTATION: dict[str, int] = {
     "host|veraison_new_session": 9_412,
@@ -208,4 +210,5 @@ EXAMPLES: dict[str, bytes] = {
     "pyperf": pyperf_json({"hash": [[0.001, 0.0011], [0.0012, 0.0013]]}),
     "systemd-show": SYSTEMD_SHOW.encode(),
     "systemd-analyze": (SYSTEMD_TIME + SYSTEMD_CHAIN + SYSTEMD_BLAME).encode(),
+    **BOOT_EXAMPLES,
 }

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from foreign_inputs import hyperfine_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excise.errors import FormatError
 from excise.formats.registry import Options, Reading, read
+from foreign_inputs import hyperfine_json
 
 
 def _read(data: bytes, **options: str) -> Reading:

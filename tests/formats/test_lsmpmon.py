@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from foreign_inputs import LSMPMON
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excise.errors import FormatError
 from excise.formats.registry import Options, Reading, read
+from foreign_inputs import LSMPMON
 
 
 def _read(text: str, *, clock_hz: float | None = None, **options: str) -> Reading:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from foreign_inputs import pyperf_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excise.errors import FormatError
 from excise.formats.registry import Options, Reading, read
+from foreign_inputs import pyperf_json
 
 
 def _read(data: bytes, **options: str) -> Reading:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from excise.errors import FormatError
+from excise.formats.registry import Options, Reading, read
 from foreign_inputs import (
     ATTESTATION,
     ra_perf_iteration,
@@ -12,11 +17,6 @@ from foreign_inputs import (
     ra_perf_start,
     text,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from excise.errors import FormatError
-from excise.formats.registry import Options, Reading, read
 
 
 def _read(data: bytes, **options: str) -> Reading:

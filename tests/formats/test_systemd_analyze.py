@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from foreign_inputs import SYSTEMD_BLAME, SYSTEMD_CHAIN, SYSTEMD_TIME
 
 from excise.capture.journal import Event
 from excise.errors import FormatError
 from excise.formats.registry import Options, Reading, read
+from foreign_inputs import SYSTEMD_BLAME, SYSTEMD_CHAIN, SYSTEMD_TIME
 
 
 def _read(text: str | bytes, **options: str) -> Reading:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from foreign_inputs import SYSTEMD_SHOW
 
 from excise.errors import FormatError
 from excise.formats.registry import Options, Reading, read
+from foreign_inputs import SYSTEMD_SHOW
 
 
 def _read(text: str | bytes) -> Reading:

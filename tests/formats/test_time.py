@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from foreign_inputs import BASH, GNU_TWO_LINES, time_v
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excise.errors import FormatError
 from excise.formats.registry import Options, Reading, read
+from foreign_inputs import BASH, GNU_TWO_LINES, time_v
 
 
 def _read(text: str | bytes, name: str, **options: str) -> Reading:

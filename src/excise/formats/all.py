@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from excise.formats import (
+    dmesg,
     hyperfine,
     lsmpmon,
     pyperf,
     ra_perf,
     systemd_analyze,
+    systemd_plot,
     systemd_show,
     time_gnu,
     time_shell,
@@ -26,4 +28,6 @@ FORMATS: Final[tuple[Format, ...]] = (
     pyperf.FORMAT,
     systemd_analyze.FORMAT,
     systemd_show.FORMAT,
+    systemd_plot.FORMAT,
+    dmesg.FORMAT,
 )
