@@ -27,7 +27,8 @@ COMMANDS: Mapping[str, str | Group] = {
     "import": "excise.cli.import_:import_",
     "show": "excise.cli.show:show",
     "compare": "excise.cli.compare:compare",
-    "attribute": "excise.cli.show:attribute",
+    "attribute": "excise.cli.attribute:attribute",
+    "trace": "excise.cli.trace:trace",
     "lint": "excise.cli.lint:lint",
     "report": "excise.cli.report:report",
     "gate": "excise.cli.gate:gate",
@@ -65,5 +66,6 @@ COMMANDS: Mapping[str, str | Group] = {
         "Boots by stage: from captures, of this host, from files.",
         {"show": "excise.cli.boot:show"},
     ),
+    "sensor": "excise.cli.sensor:app",
     "lab": "excise.cli.lab:app",
 }

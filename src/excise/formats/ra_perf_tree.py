@@ -43,6 +43,7 @@ _UNKNOWN_PARENT: Final = {
 _KNOWN_HOST: Final = frozenset(
     {"veraison_new_session", "evidence_get", "print_evidence", "veraison_post_evidence", "total"}
 )
+_SENSOR: Final = frozenset({"capture", "embed", "collect", "send"})  # of excise sensor transaction
 _KNOWN_TOP: Final = frozenset({"pta|keypair_generate", "pta|convert_total", "pta|cntfrq"})
 _ONCE: Final = frozenset({"teec_init", "teec_open_session"})
 # Commands of their own: the host line that closes each, and the lines that belong to it.
@@ -80,7 +81,7 @@ def build(marks: Sequence[Mark], options: Options, losses: list[Loss]) -> Tree:
     """Return the runs and nested events; append what is incomplete to `losses`."""
     tree = Tree()
     host = [mark for mark in marks if mark.layer == "host"]
-    loops = any(mark.event in _KNOWN_HOST for mark in host)
+    loops = any(mark.event in _KNOWN_HOST | _SENSOR for mark in host)
     if not loops:
         groups = _group(marks, _secure_closer(marks), options.source, losses)
         tree.notes.append("no host lines: a run is what the secure side measured of one command")
@@ -99,7 +100,7 @@ def build(marks: Sequence[Mark], options: Options, losses: list[Loss]) -> Tree:
 def _is_known(name: str) -> bool:
     layer, _, event = name.partition("|")
     if layer == "host":
-        return event in {*_KNOWN_HOST, *_ONCE, *_KEY_COMMANDS, "perf_flush"}
+        return event in {*_KNOWN_HOST, *_SENSOR, *_ONCE, *_KEY_COMMANDS, "perf_flush"}
     return layer == "verifier" or name in PARENTS or name in _KNOWN_TOP
 
 
@@ -235,6 +236,8 @@ def _task(marks: Sequence[Mark], total: Mark | None) -> str:
     names = {mark.event for mark in marks}
     host = {mark.event for mark in marks if mark.layer == "host"}
     if host or (total is not None and total.layer == "host"):
+        if host & _SENSOR:
+            return "transaction"
         served = any(event.startswith("veraison_") for event in host)
         return "attestation" if served else "attestation-no-server"
     for command, members in _KEY_COMMANDS.items():

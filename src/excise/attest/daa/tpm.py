@@ -81,6 +81,11 @@ class TpmKey:
         return self._public
 
     @property
+    def tpm(self) -> ESAPI:
+        """The TPM it is in, open: many a TPM takes one connection at a time."""
+        return self._tpm
+
+    @property
     def area(self) -> TpmPublic:
         """The key's public area."""
         return self._area

@@ -97,17 +97,34 @@ def allocated_pcrs(tcti: str) -> Mapping[str, tuple[int, ...]]:
         HostError: No TPM or no tpm2-pytss.
     """
     with open_tpm(tcti) as tpm:
-        from tpm2_pytss import TPM2_CAP
+        return _allocated(tpm)
 
-        _, capability = patiently(lambda: tpm.get_capability(TPM2_CAP.PCRS, 0, 16))
-        entries = capability.data.assignedPCR
-        banks: dict[str, tuple[int, ...]] = {}
-        for entry in entries:
-            bank = _BANK_NAMES.get(int(entry.hash))
-            indices = tuple(index for _, index in _labels([entry])) if bank is not None else ()
-            if bank is not None and indices:
-                banks[bank] = indices
-        return MappingProxyType(banks)
+
+def _allocated(tpm: ESAPI) -> Mapping[str, tuple[int, ...]]:
+    from tpm2_pytss import TPM2_CAP
+
+    _, capability = patiently(lambda: tpm.get_capability(TPM2_CAP.PCRS, 0, 16))
+    entries = capability.data.assignedPCR
+    banks: dict[str, tuple[int, ...]] = {}
+    for entry in entries:
+        bank = _BANK_NAMES.get(int(entry.hash))
+        indices = tuple(index for _, index in _labels([entry])) if bank is not None else ()
+        if bank is not None and indices:
+            banks[bank] = indices
+    return MappingProxyType(banks)
+
+
+def pcr_reader(tpm: ESAPI) -> Callable[[], PcrBanks]:
+    """Return a function that reads all PCRs of an open TPM, while none of them changes.
+
+    Args:
+        tpm: As `open_tpm` gives it; it may do other work between two reads.
+
+    Raises:
+        HostError: The TPM does not tell which PCRs it has; from the function: they never rest.
+    """
+    selection = _allocated(tpm)
+    return lambda: _freeze(_read_consistently(tpm, selection))
 
 
 def read_pcrs(tcti: str, *, selection: Selection) -> PcrBanks:

@@ -1,0 +1,197 @@
+"""Collect the integrity log and the PCRs of the sensor, with the embedding, into one message.
+
+The kernel's list of measurements is a seq_file: every read(2) walks the list from its head to the
+file's position, and gives at most a page. A dump of n entries so costs steps of the order of n²,
+which is why the thesis's *collect* grew with every transaction. From a file that is kept open only
+new entries are read; and where the kernel's count of entries says that there are none, nothing is.
+
+Source: Linux security/integrity/ima/ima_fs.c, ima_measurements_start; fs/seq_file.c.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from excise.attest.sensor.embed import Embedding
+from excise.errors import FormatError, HostError
+from excise.evidence.sensor_message import PcrBanks, SensorMessage
+
+DEFAULT_LIST: Final = Path("/sys/kernel/security/ima/binary_runtime_measurements")
+READ_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """One message, and what reading the list for it took.
+
+    Attributes:
+        message: The message.
+        read_bytes: Bytes of the list that were read for it.
+        reads: Calls of read(2).
+    """
+
+    message: SensorMessage
+    read_bytes: int
+    reads: int
+
+
+class Collector:
+    """Reads a measurement list as it grows, and makes messages.
+
+    Use it as a context manager: it keeps the list open.
+
+    Attributes:
+        list_size: Bytes of the list read so far.
+    """
+
+    def __init__(
+        self,
+        *,
+        pcrs: Callable[[], PcrBanks],
+        measurement_list: Path = DEFAULT_LIST,
+        whole_log: bool = False,
+    ) -> None:
+        """Make a collector; the list is opened when it is entered.
+
+        Args:
+            pcrs: Gives all PCR values, by index by bank.
+            measurement_list: The kernel's binary list, or a file of that form.
+            whole_log: Read and send the whole list every time, as the original did.
+        """
+        self._pcrs = pcrs
+        self._path = measurement_list
+        self._whole_log = whole_log
+        self._fd = -1
+        self._hash = hashlib.sha512()
+        self._unsent = bytearray()
+        self._count: bytes | None = None
+        self.list_size = 0
+
+    def __enter__(self) -> Self:
+        if not self._whole_log:
+            self._fd = self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def collect(self, embedding: Embedding) -> Collected:
+        """Return a message over the list's entries that no acknowledged message held.
+
+        PCRs are read before the list: what they hold is then a beginning of it, and not its end.
+
+        Raises:
+            HostError: The list or the TPM cannot be read.
+            FormatError: The list has become shorter, which a kernel's never does.
+        """
+        pcrs = self._pcrs()
+        if self._whole_log:
+            self._hash, self._unsent, self.list_size = hashlib.sha512(), bytearray(), 0
+            descriptor = self._open()
+            try:
+                reads = self._read_on(descriptor)
+            finally:
+                os.close(descriptor)
+        else:
+            if self._fd < 0:
+                raise HostError("the collector is not open", hint="Use it in a with statement")
+            reads = self._read_new()
+        entries = bytes(self._unsent)
+        return Collected(
+            message=SensorMessage(
+                list_offset=self.list_size - len(entries),
+                list_entries=entries,
+                list_sha512=self._hash.copy().digest(),
+                pcrs=_plain(pcrs),
+                embedder=embedding.model,
+                embedding=embedding.values,
+                image_sha256=embedding.image_sha256,
+            ),
+            read_bytes=len(entries),
+            reads=reads,
+        )
+
+    def acknowledge(self, list_end: int) -> None:
+        """Forget entries that the verifier has kept; the next message begins after them.
+
+        Args:
+            list_end: Offset in the whole list up to which it has them; 0 when it lost them.
+        """
+        begun = self.list_size - len(self._unsent)
+        if list_end < begun:
+            self._rewind()
+        else:
+            del self._unsent[: min(list_end, self.list_size) - begun]
+
+    def _rewind(self) -> None:
+        """Begin at the list's head again: the verifier does not know what came before."""
+        if self._whole_log:
+            return
+        os.close(self._fd)
+        self._fd = self._open()
+        self._hash, self._unsent, self.list_size = hashlib.sha512(), bytearray(), 0
+        self._count = None
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise HostError(
+                f"the measurement list cannot be opened ({error.strerror})",
+                source=str(self._path),
+                hint="It needs root, securityfs and a kernel with IMA; --list names another file",
+            ) from error
+
+    def _read_new(self) -> int:
+        """Read what is new, if the kernel's count does not say that nothing is."""
+        # The count before the read: entries that come between are read, and asked for once more.
+        count = self._entry_count()
+        if count is not None and count == self._count:
+            return 0
+        reads = self._read_on(self._fd)
+        self._count = count
+        return reads
+
+    def _entry_count(self) -> bytes | None:
+        """Return the kernel's count of entries, or None where it tells none."""
+        try:
+            return self._path.with_name("runtime_measurements_count").read_bytes()
+        except OSError:
+            return None
+
+    def _read_on(self, descriptor: int) -> int:
+        """Read to the end of the list; return how many reads that took."""
+        reads = 0
+        while True:
+            try:
+                data = os.read(descriptor, READ_BYTES)
+            except OSError as error:
+                raise HostError(
+                    f"the measurement list cannot be read ({error.strerror})",
+                    source=str(self._path),
+                ) from error
+            reads += 1
+            if not data:
+                return reads
+            self._hash.update(data)
+            self._unsent += data
+            self.list_size += len(data)
+
+
+def _plain(pcrs: PcrBanks) -> Mapping[str, Mapping[int, bytes]]:
+    if not pcrs:
+        raise FormatError("the TPM gave no PCR value", field="PCR values")
+    return {bank: dict(values) for bank, values in pcrs.items()}

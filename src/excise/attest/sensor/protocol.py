@@ -1,0 +1,60 @@
+"""What a sensor and its verifier say to each other.
+
+    POST /sensor/v1/sessions                      → 201 Opened
+    POST /sensor/v1/sessions/{session}/evidence   SensorEvidence → 200 Answer
+    GET  /sensor/v1/transactions/{transaction}    → 200 Answer, or EAR by Accept
+
+A session is used once. A verifier whose list for the sensor's pseudonym ends elsewhere than where
+the message begins answers 409, with the line `known_list_end=OFFSET` in the problem's
+`differences`: the sensor sends again from there, in a new session.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+SESSIONS: Final = "/sensor/v1/sessions"
+TRANSACTIONS: Final = "/sensor/v1/transactions"
+
+Outcome = Literal["PASSED", "FAILED", "NOT_COVERED"]
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A session.
+
+    Attributes:
+        session: Its name; a secret of the two.
+        nonce: What the signature must be over, beside the message.
+        lifetime_s: Seconds until it expires.
+        basename: What the sensor's pseudonym is made of; None: stay anonymous, send whole lists.
+    """
+
+    session: str
+    nonce: bytes
+    lifetime_s: float
+    basename: bytes | None = None
+
+
+class SensorEvidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message as `SensorMessage.to_bytes` gives it, and its DAA signature."""
+
+    message: bytes
+    signature: bytes
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a transaction; it is stored when this is sent.
+
+    Attributes:
+        transaction: Name under which the result can be asked for again.
+        outcome: PASSED: accepted. FAILED: refused. NOT_COVERED: what was sent cannot tell.
+        reasons: Why, one sentence each, for an outcome other than PASSED.
+        list_end: Offset in the whole list up to which the verifier has the entries.
+    """
+
+    transaction: str
+    outcome: Outcome
+    reasons: list[str] = []
+    list_end: int = 0

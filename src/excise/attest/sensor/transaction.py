@@ -1,0 +1,118 @@
+"""A transaction: capture, embed, collect, send; each step timed, all handed over in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from excise.attest.daa.keys import MemberKey, sign
+from excise.attest.sensor.collect import Collected, Collector
+from excise.attest.sensor.embed import Embedder
+from excise.attest.sensor.images import ImageSource
+from excise.attest.sensor.protocol import SESSIONS, Answer, Opened, SensorEvidence
+from excise.attest.service import ServiceClient
+from excise.errors import Refused
+from excise.evidence.daa import Credential, framed_message
+from excise.evidence.sensor_message import PURPOSE
+from excise.perf import Recorder
+
+_ATTEMPTS: Final = 2
+LAYER: Final = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """What a sensor signs with.
+
+    Attributes:
+        key: The member's key, in a TPM or in software.
+        credential: The issuer's credential for it.
+    """
+
+    key: MemberKey
+    credential: Credential
+
+
+def send(message: bytes, *, membership: Membership, client: ServiceClient) -> Answer:
+    """Sign a message for a fresh nonce of the verifier, send it, and return the answer.
+
+    Args:
+        message: As `SensorMessage.to_bytes` gives it.
+        membership: What to sign with.
+        client: The verifier.
+
+    Raises:
+        Refused: The session is not taken, or the verifier wants the list from another offset.
+        HostError: The verifier does not answer, or the TPM refuses.
+    """
+    opened = client.post(SESSIONS, {}, Opened)
+    framed = framed_message(purpose=PURPOSE, nonce=opened.nonce, payload=message)
+    signature = sign(
+        membership.key, membership.credential, message=framed, basename=opened.basename
+    )
+    evidence = SensorEvidence(message=message, signature=signature.to_bytes())
+    return client.post(f"{SESSIONS}/{opened.session}/evidence", evidence, Answer)
+
+
+@dataclass(slots=True, kw_only=True)
+class Sensor:
+    """A sensor at work: everything it keeps open between transactions.
+
+    Attributes:
+        source: Where images come from.
+        embedder: What makes embeddings.
+        collector: What reads the list and the PCRs; entered by the caller.
+        membership: What it signs with.
+        client: The verifier.
+        perf: Where the steps' times go: `capture`, `embed`, `collect`, `send` and `total`.
+    """
+
+    source: ImageSource
+    embedder: Embedder
+    collector: Collector
+    membership: Membership
+    client: ServiceClient
+    perf: Recorder = field(default_factory=Recorder)
+
+    def transact(self) -> Answer:
+        """Make one transaction.
+
+        Raises:
+            Refused: There is no face in the image, or the verifier refuses the session.
+            HostError: A camera, list, TPM or verifier that does not answer.
+        """
+        measure = self.perf.measure
+        with measure(LAYER, "total"):
+            with measure(LAYER, "capture"):
+                image = self.source.capture()
+            with measure(LAYER, "embed"):
+                embedding = self.embedder.embed(image)
+            answer = self._collect_and_send(lambda: self.collector.collect(embedding))
+        if answer.outcome == "PASSED":
+            self.collector.acknowledge(answer.list_end)
+        return answer
+
+    def _collect_and_send(self, collect: Callable[[], Collected]) -> Answer:
+        """Collect and send; once more, from where the verifier is, if it is elsewhere."""
+        for attempt in range(_ATTEMPTS):
+            with self.perf.measure(LAYER, "collect"):
+                message = collect().message.to_bytes()
+            try:
+                with self.perf.measure(LAYER, "send"):
+                    return send(message, membership=self.membership, client=self.client)
+            except Refused as error:
+                known = _known_list_end(error)
+                if known is None or attempt + 1 == _ATTEMPTS:
+                    raise
+                self.collector.acknowledge(known)
+        raise AssertionError  # the loop returns or raises
+
+
+def _known_list_end(error: Refused) -> int | None:
+    """Return where the verifier's list ends, if that is why it refuses."""
+    for line in error.differences:
+        name, _, value = line.partition("=")
+        if name == "known_list_end" and value.isdecimal():
+            return int(value)
+    return None
