@@ -44,6 +44,8 @@ test | lab)
     need chromium chromium
     need chromedriver chromium-driver
     need swtpm swtpm
+    need swtpm_setup swtpm-tools
+    need swtpm_ioctl swtpm-tools
     need tpm2_quote tpm2-tools
     [ -n "$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null)" ] || wanted="$wanted postgresql"
     need pkg-config pkg-config

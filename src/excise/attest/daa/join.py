@@ -131,7 +131,7 @@ class JoinDesk:
             )
         self._issuer = issuer
         self._roots, self._intermediates = tuple(roots), tuple(intermediates)
-        self._sessions: SessionStore[_Waiting] = sessions or SessionStore()
+        self._sessions = sessions if sessions is not None else SessionStore[_Waiting]()
 
     def open(self) -> JoinOpened:
         """Return a new session and its nonce.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import resource
+import signal
 import socket
 import ssl
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -124,8 +126,20 @@ def serve(
     )
     listening = _listen(host, port)
     # The server raises the signal that stopped it once more when it has stopped.
-    with listening, suppress(KeyboardInterrupt):
+    with listening, _sigterm_as_interrupt(), suppress(KeyboardInterrupt):
         _Server(config, ready).run(sockets=[listening])
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _listen(host: str, port: int) -> socket.socket:
