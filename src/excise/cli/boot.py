@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report
+from excise.cli.options import (
+    FormatOption,
+    JsonOption,
+    open_dataset,
+    print_json,
+    print_report,
+    read_input,
+)
+from excise.errors import FormatError
+
+if TYPE_CHECKING:
+    from excise.formats.registry import Reading
 
 
 def show(
@@ -34,3 +45,153 @@ def show(
     datasets = [open_dataset(name) for name in captures]
     report = build_boots(datasets, limit=0 if all_parts else 10, private=private)
     print_report(report, format_name=format_name, as_json=as_json)
+
+
+def import_(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Files of one boot: systemd-analyze, systemctl show, dmesg; - for standard input.",
+        ),
+    ],
+    entries: Annotated[
+        str | None,
+        typer.Option(
+            "--entries",
+            help="Entries of the IMA list at the end of this boot: a number, or the list itself.",
+            show_default=False,
+        ),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode",
+            help="How PCR extends were protected: none, hmac, lazy, saved.",
+            show_default=False,
+        ),
+    ] = None,
+    configuration: Annotated[
+        str, typer.Option("--configuration", help="Name of the configuration.")
+    ] = "boot",
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Capture to write, or to add this boot to.")
+    ] = "boots.excise",
+    as_json: JsonOption = False,
+) -> None:
+    """Read the files of one boot into one run: stages, units, initcalls, IMA entries.
+
+    Example: excise boot import blame.txt time.txt dmesg.txt --entries 444 -o boots.excise
+    """
+    from excise.events.one_boot import merge_boot
+    from excise.formats.registry import Options, read
+
+    inputs = [(name, read_input(name)) for name in files]
+    readings = [read(data, options=Options(source=name)) for name, data in inputs]
+    reading = merge_boot(
+        readings,
+        configuration=configuration,
+        entries=_entries(entries),
+        mode=_mode(mode),
+        source=", ".join(files),
+    )
+    _write(output, inputs=inputs, reading=reading, as_json=as_json)
+
+
+def record(
+    configuration: Annotated[
+        str, typer.Option("--configuration", help="Name of the configuration.")
+    ] = "boot",
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Capture to write, or to add this boot to.")
+    ] = "boots.excise",
+    as_json: JsonOption = False,
+) -> None:
+    """Record this host's current boot, once it has finished; each boot adds one to the capture.
+
+    Reading the IMA list's length and, on some hosts, the kernel's log needs root.
+
+    Example: excise boot record --configuration "HMAC" -o boots.excise
+    """
+    from excise.collect.boot import current_boot
+    from excise.errors import ExciseError, HostError
+    from excise.events.one_boot import extend_mode, merge_boot
+    from excise.formats.registry import Options, read
+
+    found = current_boot()
+    readings, missing = [], dict(found.missing)
+    for name, data in found.outputs.items():
+        try:
+            readings.append(read(data, options=Options(source=name)))
+        except ExciseError as error:
+            missing[name] = f"{name}: {error.reason}"
+    for reason in missing.values():
+        typer.echo(f"not recorded: {reason}", err=True)
+    if not readings:
+        raise HostError("this host tells nothing of its boot", hint="; ".join(missing.values()))
+    if found.entries is None:
+        typer.echo("not recorded: IMA entries (no list, or no right to read it)", err=True)
+    reading = merge_boot(
+        readings,
+        configuration=configuration,
+        entries=found.entries,
+        mode=None if found.hmac is None else extend_mode(found.release, hmac=found.hmac),
+        source="this host",
+    )
+    _write(output, inputs=list(found.outputs.items()), reading=reading, as_json=as_json, live=True)
+
+
+def _write(
+    output: str,
+    *,
+    inputs: list[tuple[str, bytes]],
+    reading: Reading,
+    as_json: bool,
+    live: bool = False,
+) -> None:
+    from pathlib import Path
+
+    from excise.collect.host import boot_id, host_facts
+    from excise.events.boot_capture import add_boot
+
+    boots = add_boot(
+        Path(output),
+        inputs=inputs,
+        reading=reading,
+        facts=host_facts() if live else (),
+        boot_id=boot_id() if live else "",
+    )
+    stages = {e.event: e.value for e in reading.events if e.layer == "stage"}
+    if as_json:
+        print_json({"capture": output, "boots": boots, "stages_ns": stages})
+        return
+    from excise.units import format_ns
+
+    typer.echo(", ".join(f"{name} {format_ns(value)}" for name, value in stages.items()))
+    typer.echo(f"wrote {output}, boot {boots} of its configuration", err=True)
+
+
+def _mode(text: str | None) -> str | None:
+    from excise.cost.predict import MODES
+    from excise.errors import UsageError
+
+    if text is not None and text not in MODES:
+        raise UsageError(f"is one of {', '.join(MODES)}", source=f"--mode {text}")
+    return text
+
+
+def _entries(text: str | None) -> int | None:
+    """Return a number, or the number of entries in a list."""
+    if text is None or text.isdigit():
+        return None if text is None else int(text)
+    from excise.evidence.ima import read_list
+
+    data = read_input(text)
+    if data.strip().isdigit():
+        return int(data)
+    with read_list(data) as found:
+        count = sum(len(batch) for batch in found.batches())
+        if found.fault is not None or not count:
+            reason = found.fault.reason if found.fault is not None else "holds no entry"
+            raise FormatError(f"is no whole IMA list: {reason}", source=text)
+    return count

@@ -64,7 +64,11 @@ COMMANDS: Mapping[str, str | Group] = {
     "corim": "excise.cli.corim:app",
     "boot": Group(
         "Boots by stage: from captures, of this host, from files.",
-        {"show": "excise.cli.boot:show"},
+        {
+            "show": "excise.cli.boot:show",
+            "record": "excise.cli.boot:record",
+            "import": "excise.cli.boot:import_",
+        },
     ),
     "sensor": "excise.cli.sensor:app",
     "lab": "excise.cli.lab:app",

@@ -7,15 +7,15 @@ does not count instructions runs its clock at the host's rate, so that all add u
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from excise.capture.journal import Event, Loss, Run
 from excise.errors import ExciseError
+from excise.events.one_boot import ENTRIES, extend_mode
 from excise.formats import systemd_analyze, systemd_show
 from excise.formats.registry import Options, Reading
 from excise.lab.tpm_traffic import FACT, TpmCommands, commands_of
@@ -23,15 +23,11 @@ from excise.lab.tpm_traffic import FACT, TpmCommands, commands_of
 if TYPE_CHECKING:
     from excise.lab.run import GuestResult
 
-ExtendMode = Literal["none", "hmac", "lazy"]
 BOOT: Final = "boot"
 SHUTDOWN: Final = "shutdown"
 STAGE: Final = "stage"
-ENTRIES: Final = "ima_entries"
 HMAC_OPTION: Final = "CONFIG_TCG_TPM2_HMAC"
 PLAIN_EXTENDS: Final = "tpm.disable_pcr_integrity=1"
-_LAZY_SINCE: Final = (6, 12)  # df745e25098d: the session is kept until user space needs the TPM
-_RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +46,7 @@ class GuestBoot:
     stages_ns: Mapping[str, int]
     shutdown_ns: int | None = None
     entries: int | None = None
-    mode: ExtendMode | None = None
+    mode: str | None = None
     commands: Sequence[TpmCommands] = ()
     losses: Sequence[Loss] = ()
     details: Sequence[Reading] = field(default=())
@@ -61,7 +57,7 @@ class GuestBoot:
         return sum(self.stages_ns.values())
 
 
-def extend_mode(release: str, *, config: Mapping[str, str], cmdline: str) -> ExtendMode | None:
+def kernel_mode(release: str, *, config: Mapping[str, str], cmdline: str) -> str | None:
     """Return how a kernel protects PCR extends; None where its options are not known.
 
     Args:
@@ -71,11 +67,8 @@ def extend_mode(release: str, *, config: Mapping[str, str], cmdline: str) -> Ext
     """
     if not config:
         return None
-    if config.get(HMAC_OPTION) != "y" or PLAIN_EXTENDS in cmdline.split():
-        return "none"
-    match = _RELEASE.match(release)
-    version = (int(match[1]), int(match[2])) if match else (0, 0)
-    return "lazy" if version >= _LAZY_SINCE else "hmac"
+    plain = PLAIN_EXTENDS in cmdline.split()
+    return extend_mode(release, hmac=config.get(HMAC_OPTION) == "y" and not plain)
 
 
 def boot_of_guest(result: GuestResult) -> GuestBoot:
@@ -109,7 +102,7 @@ def boot_of_guest(result: GuestResult) -> GuestBoot:
         stages_ns=stages,
         shutdown_ns=None if saved is None else round((result.wall_s - saved) * 1e9),
         entries=int(entries) if entries.isdigit() else None,
-        mode=extend_mode(
+        mode=kernel_mode(
             result.kernel.release, config=result.kernel.config, cmdline=result.cmdline
         ),
         commands=commands,
