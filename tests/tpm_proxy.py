@@ -86,26 +86,26 @@ def _commands(client: socket.socket, path: Path, proxy: Proxy) -> None:
     with client, socket.socket(socket.AF_UNIX) as server:
         server.connect(str(path))
         while True:
-            command = _message(client)
+            command = message(client)
             if command is None:
                 return
             proxy.seen.append(code_of(command))
             response = proxy.before(command)
             if response is None:
                 server.sendall(command)
-                response = proxy.after(command, _message(server) or b"")
+                response = proxy.after(command, message(server) or b"")
             client.sendall(response)
 
 
-def _message(source: socket.socket) -> bytes | None:
-    header = _exactly(source, 10)
+def message(source: socket.socket) -> bytes | None:
+    header = exactly(source, 10)
     if header is None:
         return None
-    rest = _exactly(source, int.from_bytes(header[2:6], "big") - 10)
+    rest = exactly(source, int.from_bytes(header[2:6], "big") - 10)
     return None if rest is None else header + rest
 
 
-def _exactly(source: socket.socket, size: int) -> bytes | None:
+def exactly(source: socket.socket, size: int) -> bytes | None:
     data = b""
     while len(data) < size:
         try:
