@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from boot_inputs import BOOT_EXAMPLES
+from trace_inputs import TRACE_EXAMPLES
 
 # One attestation in microseconds, in the order in which a board prints its lines.
 ATTESTATION: dict[str, int] = {
@@ -211,4 +212,5 @@ EXAMPLES: dict[str, bytes] = {
     "systemd-show": SYSTEMD_SHOW.encode(),
     "systemd-analyze": (SYSTEMD_TIME + SYSTEMD_CHAIN + SYSTEMD_BLAME).encode(),
     **BOOT_EXAMPLES,
+    **TRACE_EXAMPLES,
 }

@@ -6,12 +6,12 @@ import io
 from collections import Counter
 from pathlib import Path
 
-import function_graph_reference as reference
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import function_graph_reference as reference
 from excise.errors import FormatError, UsageError
 from excise.formats.function_graph import (
     IN_INTERRUPT,

@@ -1,4 +1,4 @@
-"""function_graph text of the kernel: what each function took, by task, CPU and system call.
+"""function_graph text and traces of events: what each function took, by task and system call.
 
 The text is read natively in one pass; memory follows the number of functions and tasks, not the
 length of the trace. `function_graph_import` makes a capture's rows of it.
@@ -71,6 +71,11 @@ class FunctionGraph:
         lines: Lines of the input.
         bytes: Bytes of the input.
         begun: Calls whose beginning was seen.
+        called: Calls that the function tracer told of, which have no duration.
+        graph_lines: Lines with a function of a graph.
+        event_lines: Lines of a trace of events.
+        ticks: Whether times are ticks of a clock that prints whole numbers: everything called
+            `_ns` is in these ticks then, but durations that function_graph printed.
         start_ns: First time in the trace, or None without times.
         end_ns: Last.
         calls_left_out: Calls that `calls` has no row for.
@@ -91,6 +96,10 @@ class FunctionGraph:
     lines: int
     bytes: int
     begun: int
+    called: int
+    graph_lines: int
+    event_lines: int
+    ticks: bool
     start_ns: int | None
     end_ns: int | None
     calls_left_out: int
@@ -130,6 +139,9 @@ def read_function_graph(
 ) -> FunctionGraph:
     """Return what a function graph holds, in any layout that a kernel prints.
 
+    Traces of events (`trace`, `trace_pipe`, `trace-cmd report`) are read by the same rules: events
+    are counted, system calls timed, probes of a function's beginning and end make calls of it.
+
     `raw_syscalls` and `syscalls` events among the functions, and functions such as
     `__x64_sys_openat`, tell which system call each function belongs to.
 
@@ -154,13 +166,14 @@ def read_function_graph(
         found = _core.function_graph_read(given, calls=calls, paths=paths)
     except OSError as error:
         raise FormatError(error.strerror or str(error), source=shown) from error
-    if not found["function_lines"] and not found["events"]:
+    seen = found["begun"] or found["called"] or found["functions"]["name"]
+    if not (seen or found["events"]):
         first = found["shown"][0][0] if found["shown"] else None
         raise FormatError(
-            "no line is one of a function graph",
+            "no line is one of a function graph, or of a trace of events",
             source=shown,
-            line=first,
-            hint="It is the text that the function_graph tracer prints to `trace`",
+            line=first or 1,
+            hint="It is the text that a tracer of the kernel prints to `trace` or `trace_pipe`",
         )
     return _graph(found, source=shown, machine=machine)
 
@@ -194,6 +207,10 @@ def _graph(found: dict[str, Any], *, source: str, machine: str | None) -> Functi
         lines=found["lines"],
         bytes=found["bytes"],
         begun=found["begun"],
+        called=found["called"],
+        graph_lines=found["function_lines"],
+        event_lines=found["event_lines"],
+        ticks=found["ticks"],
         start_ns=times[0] if times else None,
         end_ns=times[1] if times else None,
         calls_left_out=found["calls_left_out"],
@@ -245,6 +262,8 @@ def _losses(found: dict[str, Any], source: str) -> list[Loss]:
         ("overwritten", "events that were overwritten before the trace was read"),
         ("overruns", "functions that the return stack had no room for"),
         ("unclosed", "functions whose end is not in the trace"),
+        ("lone_returns", "ends of probed functions whose beginning is not in the trace"),
+        ("unparsed", "events that trace-cmd could not parse"),
         ("no_room", "calls, paths or events beyond the room of a table"),
     ):
         if found[key]:
