@@ -7,13 +7,13 @@ import random
 from pathlib import Path
 
 import pytest
-from foreign_inputs import EXAMPLES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excise.capture.journal import encode
 from excise.errors import FormatError
 from excise.formats.registry import Format, Options, Reading, by_name
+from foreign_inputs import EXAMPLES
 
 NAMES = sorted(EXAMPLES)
 INT64_MAX = 2**63 - 1
