@@ -285,7 +285,10 @@ def _published(dataset: Dataset) -> Iterator[BootRow]:
     rows = dataset.aggregates.filter(
         pl.col("metric") == "duration",
         pl.col("task").is_in(
-            dataset.aggregates.filter(pl.col("layer") == _STAGE).get_column("task").unique()
+            dataset.aggregates.filter(pl.col("layer") == _STAGE)
+            .get_column("task")
+            .unique()
+            .to_list()
         ),
     )
     keys = ["task", "configuration"]
