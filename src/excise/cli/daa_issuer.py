@@ -9,6 +9,7 @@ import typer
 
 from excise.cli.daa_options import FolderArgument
 from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.serving import ListenOption, TlsCertificateOption, TlsKeyOption, serve_app
 from excise.cli.verify import PcrOption, PcrsOption
 from excise.errors import Refused, UsageError
 
@@ -111,19 +112,9 @@ def issue(
 @app.command("serve")
 def serve(
     folder: FolderArgument,
-    listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Port 0: any that is free.")
-    ] = "127.0.0.1:8086",
-    tls_certificate: Annotated[
-        Path | None,
-        typer.Option(
-            "--tls-certificate", metavar="FILE", help="Chain in PEM: TLS.", show_default=False
-        ),
-    ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.", show_default=False),
-    ] = None,
+    listen: ListenOption = "127.0.0.1:8086",
+    tls_certificate: TlsCertificateOption = None,
+    tls_key: TlsKeyOption = None,
     ek_ca: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,11 +147,8 @@ def serve(
     from excise.attest.daa.folders import open_issuer
     from excise.attest.daa.issuer_service import issuer_app
     from excise.attest.daa.join import JoinDesk
-    from excise.attest.service import SessionStore, Tls
-    from excise.attest.service import serve as run
+    from excise.attest.service import SessionStore
 
-    if (tls_certificate is None) != (tls_key is None):
-        raise UsageError("--tls-certificate and --tls-key go together")
     issuer = open_issuer(folder)
     desk = JoinDesk(
         issuer,
@@ -168,25 +156,9 @@ def serve(
         intermediates=_certificates(ek_intermediate),
         sessions=SessionStore(lifetime_s=session_s),
     )
-    tls = None
-    if tls_certificate is not None and tls_key is not None:
-        tls = Tls(certificate=tls_certificate, key=tls_key)
-    host, port = _address(listen)
-    run(issuer_app(issuer, desk), host=host, port=port, tls=tls, ready=_ready)
-
-
-def _ready(url: str) -> None:
-    typer.echo(url)
-    import sys
-
-    sys.stdout.flush()
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit():
-        raise UsageError(f"--listen {text!r} is not HOST:PORT", hint="Say 127.0.0.1:8086")
-    return host.strip("[]") or "0.0.0.0", int(port)
+    serve_app(
+        issuer_app(issuer, desk), listen=listen, tls_certificate=tls_certificate, tls_key=tls_key
+    )
 
 
 def _certificates(names: list[str] | None) -> list[Certificate]:

@@ -12,6 +12,7 @@ import typer
 
 from excise.cli.daa_options import TpmOption
 from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.sensor_verifier import verifier
 from excise.errors import FormatError, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="A biometric sensor that proves its state: capture, embed, collect, send.",
 )
+
+app.command("verifier")(verifier)
 
 SourceOption = Annotated[
     str,

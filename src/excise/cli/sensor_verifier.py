@@ -1,0 +1,162 @@
+"""`excise sensor verifier`: the service that sensors send their transactions to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from excise.cli.options import read_input
+from excise.cli.serving import ListenOption, TlsCertificateOption, TlsKeyOption, serve_app
+from excise.errors import FormatError, UsageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+    from excise.evidence.sensor import SensorPolicy
+
+
+def verifier(
+    group: Annotated[
+        Path,
+        typer.Option("--group", metavar="FILE", help="The group's key: ipk.bin, or gpk.bin."),
+    ],
+    rule: Annotated[
+        Path | None,
+        typer.Option(
+            "--group-rule",
+            metavar="FILE",
+            help="group.json of the issuer: what its keys prove.",
+            show_default=False,
+        ),
+    ] = None,
+    database: Annotated[
+        str, typer.Option("--database", help="A file (SQLite), or postgresql://HOST/NAME.")
+    ] = "sensor-verifier.sqlite",
+    basename: Annotated[
+        str | None,
+        typer.Option(
+            "--basename",
+            help="Know sensors again by a pseudonym under this name: their lists are then sent "
+            "and verified by parts.",
+            show_default=False,
+        ),
+    ] = None,
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="Reference digests, as for excise verify ima.",
+            show_default=False,
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--exclude", metavar="FILE", help="Patterns of paths to leave out.", show_default=False
+        ),
+    ] = None,
+    revoked_keys: Annotated[
+        Path | None,
+        typer.Option(
+            "--revoked-keys", metavar="FILE", help="Secret keys to refuse.", show_default=False
+        ),
+    ] = None,
+    revoked_pseudonyms: Annotated[
+        Path | None,
+        typer.Option(
+            "--revoked-pseudonyms", metavar="FILE", help="Pseudonyms to refuse.", show_default=False
+        ),
+    ] = None,
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--signing-key",
+            metavar="FILE",
+            help="Key on P-256 (PEM) to sign EARs with.",
+            show_default=False,
+        ),
+    ] = None,
+    listen: ListenOption = "127.0.0.1:8088",
+    tls_certificate: TlsCertificateOption = None,
+    tls_key: TlsKeyOption = None,
+    session_s: Annotated[
+        float, typer.Option("--session-s", min=1, help="Seconds a transaction may take.")
+    ] = 120.0,
+) -> None:
+    """Verify transactions of sensors over HTTP until interrupted.
+
+    Freshness, signature, revocation, the list against the PCRs, boot_aggregate and reference
+    digests are checked; evidence and result are on disk before the sensor is answered.
+
+    Example: excise sensor verifier --group ipk.bin --basename door-7 --policy known.sha256
+    """
+    from excise.attest.sensor.records import SensorRecords
+    from excise.attest.sensor.verifier import SensorVerifier, sensor_app
+    from excise.attest.service import SessionStore
+    from excise.attest.verifier.database import Database
+
+    found = _policy(group, rule, policy, exclude, revoked_keys, revoked_pseudonyms)
+    key = _signing_key(signing_key)
+    opened = Database(database)
+    service = SensorVerifier(
+        policy=found,
+        records=SensorRecords(opened),
+        sessions=SessionStore(lifetime_s=session_s),
+        basename=basename.encode() if basename is not None else None,
+        signing_key=key,
+    )
+    serve_app(
+        sensor_app(service, database=opened),
+        listen=listen,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+    )
+
+
+def _policy(
+    group: Path,
+    rule: Path | None,
+    policies: list[Path] | None,
+    excludes: list[Path] | None,
+    revoked_keys: Path | None,
+    revoked_pseudonyms: Path | None,
+) -> SensorPolicy:
+    from excise.attest.daa.folders import read_group_rule
+    from excise.evidence.daa import DaaVerifier, RevokedKeys, RevokedPseudonyms, read_group_key
+    from excise.evidence.policy.files import read_policy_files
+    from excise.evidence.sensor import SensorPolicy
+
+    key = read_group_key(read_input(str(group)), source=str(group))
+    assurance = read_group_rule(rule) if rule is not None else None
+    keys = pseudonyms = None
+    if revoked_keys is not None:
+        keys = RevokedKeys.from_bytes(read_input(str(revoked_keys)), source=str(revoked_keys))
+    if revoked_pseudonyms is not None:
+        data = read_input(str(revoked_pseudonyms))
+        pseudonyms = RevokedPseudonyms.from_bytes(data, source=str(revoked_pseudonyms))
+    references = None
+    if policies or excludes:
+        references = read_policy_files(policies or [], excludes=excludes or [], keys=[])
+    return SensorPolicy(
+        daa=DaaVerifier(key, revoked_keys=keys, revoked_pseudonyms=pseudonyms, assurance=assurance),
+        assurance=assurance,
+        references=references,
+    )
+
+
+def _signing_key(path: Path | None) -> EllipticCurvePrivateKey | None:
+    if path is None:
+        return None
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(read_input(str(path)), password=None)
+    except (ValueError, TypeError) as error:
+        raise FormatError(f"is no private key in PEM ({error})", source=str(path)) from error
+    if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
+        raise UsageError("is no key on P-256", source=str(path))
+    return key

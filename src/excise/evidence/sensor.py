@@ -1,0 +1,274 @@
+"""Appraise a sensor's transaction: is it fresh, of the group, and of a machine in a known state?
+
+1. `sensor.message`: the message has its form.
+2. `daa.*`: the signature is by a key of the group that is not revoked, over this message and this
+   session's nonce; so an evidence that is sent again fails `daa.proof`.
+3. `sensor.list_sha512`: the message's own digest is that of the list, where all of it is here.
+4. `ima.*`: the list leads to the PCR values, from where the last accepted message ended; with
+   PCRs 0 to 9 its boot_aggregate is theirs.
+5. `policy.*`: the entries are those of the reference digests, where there are any.
+6. `sensor.state`: the PCR values are the TPM's and not just what the sensor says.
+
+The answer is PASSED only if signature, list and, where given, reference digests all pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from excise.errors import ExciseError, FormatError
+from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
+from excise.evidence.daa import (
+    DaaVerifier,
+    KeyAssurance,
+    Signature,
+    framed_message,
+    policy_pcr_digest,
+)
+from excise.evidence.ima import Checkpoint, ImaAppraisal, read_list, verify_list
+from excise.evidence.pcr import parse_selection
+from excise.evidence.policy import AppraisalOptions, Policy, PolicyAppraisal, appraise_entries
+from excise.evidence.sensor_message import PURPOSE, PcrBanks, SensorMessage, read_sensor_message
+
+_IMA_PCR: Final = 10
+_BOOT_PCRS: Final = range(10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorAppraisal(AppraisalResult):
+    """The checks of one transaction.
+
+    Attributes:
+        outcome: The answer.
+        message: The message, where it has its form.
+        pseudonym: K, by which the sensor is known under the verifier's basename; None without.
+        checkpoint: State of the list after it, from which the next message is verified; None
+            unless it passed.
+    """
+
+    outcome: Outcome
+    message: SensorMessage | None = None
+    pseudonym: bytes | None = None
+    checkpoint: Checkpoint | None = None
+    parts: Mapping[str, Outcome] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Outcome:
+        """Return the answer."""
+        return self.outcome
+
+    def reasons(self) -> tuple[str, ...]:
+        """Return why the answer is not PASSED, one sentence each."""
+        if self.outcome is Outcome.PASSED:
+            return ()
+        wrong = [check for check in self.checks if check.outcome is self.outcome]
+        return tuple(f"{c.id}: {c.got or c.detail or c.expected}".rstrip() for c in wrong)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorPolicy:
+    """What a verifier asks of sensors.
+
+    Attributes:
+        daa: Of the group, with its revocation lists.
+        assurance: What the group's issuer asks of keys; None when not known.
+        references: Digests that files must have; None to judge the list's integrity alone.
+        options: How entries are judged.
+    """
+
+    daa: DaaVerifier
+    assurance: KeyAssurance | None = None
+    references: Policy | None = None
+    options: AppraisalOptions = field(default_factory=AppraisalOptions)
+
+
+def appraise_transaction(
+    data: bytes,
+    signature: bytes,
+    *,
+    nonce: bytes,
+    policy: SensorPolicy,
+    basename: bytes | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> SensorAppraisal:
+    """Return every check of one transaction.
+
+    Args:
+        data: The message's bytes.
+        signature: The DAA signature's bytes.
+        nonce: The session's, which the signature must be over.
+        policy: What is asked.
+        basename: The verifier's own; None where sensors stay anonymous.
+        checkpoint: State of the sensor's list after its last accepted message; not used by a
+            message that begins at the list's head.
+    """
+    try:
+        message = read_sensor_message(data)
+    except FormatError as error:
+        return _only(_failed("sensor.message", "a message of its form", str(error)))
+    checks = [Check(id="sensor.message", outcome=Outcome.PASSED, got=f"{len(data):,} bytes")]
+    try:
+        parsed = Signature.from_bytes(signature)
+    except ExciseError as error:
+        return _only(*checks, _failed("daa.signature", "a signature of its form", str(error)))
+    signed = policy.daa.verify(
+        parsed,
+        message=framed_message(purpose=PURPOSE, nonce=nonce, payload=data),
+        basename=basename,
+        pcr_policy=_claimed_policy(message, policy.assurance),
+    )
+    listed, judged, list_checks = _judge_list(message, policy, checkpoint)
+    checks += [*signed.checks, *list_checks, _state_check(policy.assurance)]
+    parts = {"signature": signed.verdict, "list": listed.verdict if listed else Outcome.FAILED}
+    if policy.references is not None:
+        parts["references"] = _references_outcome(listed, judged)
+    outcome = _outcome(checks, parts)
+    return SensorAppraisal(
+        subject="sensor",
+        checks=tuple(checks),
+        facts=_facts(message, signed.facts, listed),
+        outcome=outcome,
+        message=message,
+        pseudonym=signed.pseudonym,
+        checkpoint=listed.checkpoint if listed and outcome is Outcome.PASSED else None,
+        parts=parts,
+    )
+
+
+def _references_outcome(listed: ImaAppraisal | None, judged: PolicyAppraisal | None) -> Outcome:
+    if listed is None or judged is None:
+        return Outcome.NOT_COVERED
+    # A message without new entries has nothing to judge, and is as good as the one before it.
+    nothing_new = listed.meeting.goes_on and not listed.replay.entries
+    return listed.verdict if nothing_new else judged.verdict
+
+
+def _outcome(checks: list[Check], parts: Mapping[str, Outcome]) -> Outcome:
+    if verdict_of(checks) is Outcome.FAILED or Outcome.FAILED in parts.values():
+        return Outcome.FAILED
+    good = all(outcome is Outcome.PASSED for outcome in parts.values())
+    return Outcome.PASSED if good else Outcome.NOT_COVERED
+
+
+def _judge_list(
+    message: SensorMessage, policy: SensorPolicy, checkpoint: Checkpoint | None
+) -> tuple[ImaAppraisal | None, PolicyAppraisal | None, list[Check]]:
+    """Return what the list gives, what the references say of it, and all checks of both."""
+    checks = [_digest_check(message)]
+    before = checkpoint if message.list_offset else None
+    if message.list_offset and before is None:
+        reason = f"the entries begin at offset {message.list_offset}, and none before are known"
+        return None, None, [*checks, _failed("sensor.list", "entries from the list's head", reason)]
+    try:
+        found = verify_list(
+            message.list_entries,
+            pcrs=_relevant(message.pcrs),
+            checkpoint=before,
+            start_offset=message.list_offset or None,
+            policy_digest=policy.references.digest if policy.references else None,
+        )
+    except ExciseError as error:
+        return None, None, [*checks, _failed("sensor.list", "a measurement list", str(error))]
+    checks += found.checks
+    judged = None
+    if policy.references is not None:
+        judged = _references(message, found, policy, before)
+        checks += judged.checks
+    return found, judged, checks
+
+
+def _references(
+    message: SensorMessage, found: ImaAppraisal, policy: SensorPolicy, before: Checkpoint | None
+) -> PolicyAppraisal:
+    assert policy.references is not None
+    first = found.replay.first
+    if found.coverage.match is None or first is None:
+        return appraise_entries((), policy.references, options=policy.options)
+    rows = read_list(
+        message.list_entries,
+        start_offset=first[0],
+        start_index=before.count if before and found.meeting.goes_on else 0,
+        end_offset=found.coverage.match_end,
+        layout=found.replay.layout,
+    )
+    entries = (row for row in rows if row.pcr == _IMA_PCR)
+    return appraise_entries(entries, policy.references, options=policy.options)
+
+
+def _relevant(pcrs: PcrBanks) -> dict[str, dict[int, bytes]]:
+    """Return IMA's register and those of the boot_aggregate."""
+    wanted = {_IMA_PCR, *_BOOT_PCRS}
+    return {
+        bank: {index: value for index, value in held.items() if index in wanted}
+        for bank, held in pcrs.items()
+        if _IMA_PCR in held
+    }
+
+
+def _digest_check(message: SensorMessage) -> Check:
+    clause = "SHA-512 of the whole list, as in the sensor's message"
+    if message.list_offset:
+        return Check(
+            id="sensor.list_sha512",
+            outcome=Outcome.NOT_COVERED,
+            clause=clause,
+            detail="Only the new entries are here; the PCR covers them and all before.",
+        )
+    got = hashlib.sha512(message.list_entries).digest()
+    return Check(
+        id="sensor.list_sha512",
+        outcome=Outcome.PASSED if got == message.list_sha512 else Outcome.FAILED,
+        expected=message.list_sha512.hex(),
+        got=got.hex(),
+        clause=clause,
+    )
+
+
+def _claimed_policy(message: SensorMessage, assurance: KeyAssurance | None) -> bytes | None:
+    """Return the PCR policy that the message's values give, over the PCRs keys are bound to."""
+    if assurance is None or assurance.pcr_policy is None or not assurance.selection:
+        return None
+    selection = dict(parse_selection(assurance.selection))
+    try:
+        values = {b: {i: message.pcrs[b][i] for i in indices} for b, indices in selection.items()}
+    except KeyError:
+        return b""  # a value the key is bound to is not in the message: no policy is this one
+    return policy_pcr_digest(values)
+
+
+def _state_check(assurance: KeyAssurance | None) -> Check:
+    bound = assurance is not None and assurance.pcr_policy is not None
+    return Check(
+        id="sensor.state",
+        outcome=Outcome.PASSED if bound else Outcome.NOT_COVERED,
+        expected="keys that sign in one state only",
+        got=assurance.selection if bound and assurance else "keys that are bound to no state",
+        clause="TPM Library Part 3, TPM2_PolicyPCR",
+        detail=""
+        if bound
+        else "The PCR values are the sensor's word: bind its key to PCRs when it joins.",
+    )
+
+
+def _facts(
+    message: SensorMessage, signed: Mapping[str, Any], listed: ImaAppraisal | None
+) -> dict[str, Any]:
+    return {
+        "embedder": message.embedder,
+        "image_sha256": message.image_sha256.hex(),
+        "list_offset": message.list_offset,
+        "list_end": message.list_end,
+        "covered_entries": listed.coverage.covered_entries if listed else None,
+        **signed,
+    }
+
+
+def _failed(name: str, expected: str, got: str) -> Check:
+    return Check(id=name, outcome=Outcome.FAILED, expected=expected, got=got)
+
+
+def _only(*checks: Check) -> SensorAppraisal:
+    return SensorAppraisal(subject="sensor", checks=checks, facts={}, outcome=Outcome.FAILED)
