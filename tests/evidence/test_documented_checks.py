@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         ("quotes.md", "quote*.py", "quote"),
         ("policy.md", "policy/*.py", "policy"),
+        ("daa.md", "daa/*.py", "daa"),
     ],
 )
 def test_every_check_is_documented_and_every_documented_one_exists(

@@ -242,8 +242,7 @@ class TpmKey:
             raise HostError(
                 f"this TPM signs by {rule}: no verifier can check that",
                 source=self._place.tcti,
-                hint="A firmware update may help; known to be right: AMD, Infineon 7.63 and later, "
-                "Intel 303 and later, ST",
+                hint="Nuvoton 7.2 is known for it; another firmware or another TPM may do",
             )
         return found
 

@@ -43,7 +43,7 @@ from excise.evidence.daa.structures import (
 )
 
 RANDOMISER_BITS: Final = 128
-_PAPER: Final = "Camenisch, Drijvers, Lehmann 2016; FIDO ECDAA v1.1, 3.5"
+_PAPER: Final = "Camenisch, Drijvers, Lehmann 2016; FIDO ECDAA v1.1, ECDAA-Verify"
 _G2_LINES: Final = precompute_lines(GENERATOR_2)
 
 Equation = tuple[G1, G1, G1, G1]
