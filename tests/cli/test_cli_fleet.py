@@ -139,3 +139,21 @@ def test_a_boot_log_is_verified_against_values_a_quote_and_rtmrs(
     given = [w for i in range(3) for w in ("--rtmr", f"{i}={rtmrs[i + 1].hex()}")]
     assert call(capsys, "verify", "eventlog", str(log), *given)[0] == 0
     assert call(capsys, "verify", "eventlog", str(log), "--rtmr", "7=00")[0] == 2
+
+
+def test_the_bar_tells_rate_entries_failures_and_the_time_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from excise.cli.fleet_progress import fleet_progress
+    from excise.fleet.rounds import Progress
+
+    with fleet_progress(400, shown=True) as update:
+        assert update is not None
+        update(Progress(done=100, total=400, failed=3, entries=8_000, rate=12.5, left_s=24.0))
+    out, err = capsys.readouterr()
+    assert out == ""
+    words = " ".join(err.split())
+    for part in ("100/400", "12.5 hosts/s", "8,000 entries", "24 s left", "3 failed"):
+        assert part in words
+    with fleet_progress(400, shown=False) as update:
+        assert update is None

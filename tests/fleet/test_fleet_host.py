@@ -255,11 +255,25 @@ def test_nothing_of_a_quote_with_a_wrong_nonce_vouches_for_the_list(tmp_path: Pa
     assert state.entries == 0
 
 
-def test_a_damaged_state_is_said_and_costs_a_whole_verification(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'{"host"', b"{"),
+        (b'"schema":1', b'"schema":99'),
+        (b'"list_format":"binary"', b'"list_format":"morse"'),
+        (b'"counts":{"allowed"', b'"counts":{"liked"'),
+        (b'"count":41', b'"count":-1'),
+    ],
+)
+def test_a_damaged_state_is_said_and_costs_a_whole_verification(
+    tmp_path: Path, old: bytes, new: bytes
+) -> None:
     fleet, store = tmp_path / "fleet", FolderStore(folder_at(str(tmp_path / "states")))
     write_host(fleet, "a")
-    run_round(fleet, store=store)
-    (tmp_path / "states" / "a.json").write_bytes(b'{"host": "a"')
-    state = by_host(run_round(fleet, store=store))["a"]
+    run_round(fleet, policy=fleet_policy(["a"]), store=store)
+    kept = tmp_path / "states" / "a.json"
+    assert old in kept.read_bytes()
+    kept.write_bytes(kept.read_bytes().replace(old, new))
+    state = by_host(run_round(fleet, policy=fleet_policy(["a"]), store=store))["a"]
     assert (state.verdict, state.new_entries) == ("PASSED", 41)
     assert outcome_of(state, "fleet.state") == "NOT_COVERED"

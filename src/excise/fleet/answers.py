@@ -46,7 +46,7 @@ class FleetAnswers:
         costs: Captures by configuration of the host: `task, configuration, metric, unit, kernel,
             tpm, lsm, hosts, captures, median, low, high, ratio` (to the cheapest group).
         findings_left_out: Findings that were too many to be kept.
-        policy_digest: Digest of the policy that `unknown` was asked of; None without one.
+        policies: Digests of the policies that hosts were judged by.
     """
 
     tables: Mapping[str, pl.DataFrame]
@@ -59,7 +59,7 @@ class FleetAnswers:
     since: datetime | None
     costs: pl.DataFrame
     findings_left_out: int
-    policy_digest: str | None
+    policies: tuple[str, ...]
 
     @property
     def hosts(self) -> int:
@@ -71,7 +71,7 @@ class FleetAnswers:
         return {
             "hosts": self.hosts,
             "verdicts": dict(self.verdicts),
-            "policy_digest": self.policy_digest,
+            "policies": list(self.policies),
             "since": self.since.isoformat() if self.since else None,
             "findings_left_out": self.findings_left_out,
             "checks": _plain(self.checks),
@@ -101,7 +101,8 @@ def answer(
 
     Args:
         states: One of each host.
-        policy: The policy in force; tells which digests are unknown everywhere.
+        policy: The policy in force; tells which digests are listed under another name. Without it
+            they count as unknown too.
         packages: Names of packages by path.
         since: Hosts whose last verification is older are stale; those never verified always are.
     """
@@ -121,8 +122,13 @@ def answer(
         since=since,
         costs=_costs(tables["costs"]),
         findings_left_out=int(hosts["findings_left_out"].sum()),
-        policy_digest=policy.digest if policy is not None else None,
+        policies=_policies(hosts),
     )
+
+
+def _policies(hosts: pl.DataFrame) -> tuple[str, ...]:
+    named = hosts["judged_by"].str.split(" ").list.first()
+    return tuple(name for name in named.unique().sort() if name not in ("", "none"))
 
 
 def _checks(checks: pl.DataFrame) -> pl.DataFrame:

@@ -27,7 +27,15 @@ from excise.fleet import layout
 from excise.fleet.captures import appraise_captures
 from excise.fleet.lists import IMA_PCR, ListResult, appraise_list
 from excise.fleet.places import Folder, folder_at
-from excise.fleet.records import CaptureState, CheckRow, HostJob, HostState, Settings, decode_state
+from excise.fleet.records import (
+    CaptureState,
+    CheckRow,
+    HostJob,
+    HostState,
+    Settings,
+    check_state,
+    decode_state,
+)
 
 SMALL_BYTES: Final = 1 << 20
 """More than any quote, key or table of PCR values takes."""
@@ -131,7 +139,10 @@ class _Work:
         if self.job.state is None:
             return
         try:
-            self.before = decode_state(self.job.state, source=f"state of {self.job.host}")
+            source = f"state of {self.job.host}"
+            state = decode_state(self.job.state, source=source)
+            check_state(state, source=source)
+            self.before = state
         except FormatError as error:
             self.note(
                 "fleet",

@@ -9,7 +9,8 @@ import msgspec
 from excise.errors import FormatError
 from excise.evidence.checks import Outcome
 from excise.evidence.ima import Checkpoint
-from excise.evidence.policy import PolicyState
+from excise.evidence.policy import EntryClass, PolicyState
+from excise.evidence.signature import SignatureResult
 
 SCHEMA: Final = 1
 MAX_FINDINGS: Final = 2000
@@ -89,7 +90,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
         evidence_ns: When the newest of its evidence was written, as its store says.
         entries: Entries of its list that are covered.
         new_entries: Those of them that this round read.
-        settings: What it was judged by.
+        settings: What it was judged by: the policy's digest, and the rule for violations.
         checks: Every check of the round.
         findings: What was found in all of its list, not only in this round.
         findings_left_out: Findings beyond `MAX_FINDINGS`.
@@ -141,6 +142,27 @@ def decode_state(data: bytes, *, source: str) -> HostState:
     if state.schema != SCHEMA:
         raise FormatError(f"has schema {state.schema}, this version reads {SCHEMA}", source=source)
     return state
+
+
+def check_state(state: HostState, *, source: str) -> None:
+    """Refuse a state that a round could not go on from.
+
+    Raises:
+        FormatError: Its checkpoint or its counts hold what none of this version's do.
+    """
+    if state.checkpoint is not None:
+        Checkpoint.from_json(msgspec.json.encode(state.checkpoint), source=source)
+    if state.policy is None:
+        return
+    try:
+        for name in state.policy.counts:
+            EntryClass(name)
+        for name in state.policy.signature_counts:
+            SignatureResult(name)
+        if state.policy.boot_aggregate is not None:
+            bytes.fromhex(state.policy.boot_aggregate[1])
+    except ValueError as error:
+        raise FormatError(str(error), source=source, field="policy") from error
 
 
 _ENCODER: Final = msgspec.json.Encoder()

@@ -33,6 +33,7 @@ HOSTS: Final[Mapping[str, pl.DataType | type[pl.DataType]]] = {
     "entries": pl.Int64,
     "new_entries": pl.Int64,
     "failed_checks": pl.String,
+    "judged_by": pl.String,
     "findings_left_out": pl.Int64,
 }
 FINDINGS: Final[Mapping[str, pl.DataType | type[pl.DataType]]] = {
@@ -82,6 +83,7 @@ def tables_of(states: Iterable[HostState]) -> dict[str, pl.DataFrame]:
                 state.entries,
                 state.new_entries,
                 failed,
+                state.settings,
                 state.findings_left_out,
             )
         )

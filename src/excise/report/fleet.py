@@ -81,8 +81,11 @@ def _summary(answers: FleetAnswers, done: FleetRound | None) -> list[Paragraph]:
     if done is not None and done.retried:
         text = f"{len(done.retried)} hosts were run again because a worker died."
         found.append(Paragraph(text=text, kind="warning"))
-    if answers.policy_digest is None:
+    if not answers.policies:
         text = "No policy was given: nothing is said about the files that hosts measured."
+        found.append(Paragraph(text=text, kind="warning"))
+    if len(answers.policies) > 1:
+        text = f"Hosts were judged by {len(answers.policies)} policies, each by its last round's."
         found.append(Paragraph(text=text, kind="warning"))
     if answers.findings_left_out:
         text = f"{answers.findings_left_out} findings were too many to be kept."
@@ -234,7 +237,7 @@ def _costs(answers: FleetAnswers, rows: int) -> list[Block]:
 
 
 def _facts(answers: FleetAnswers, done: FleetRound | None) -> list[tuple[str, str]]:
-    facts = [("Policy", answers.policy_digest or "none")]
+    facts = [("Policy", ", ".join(answers.policies) or "none")]
     if done is not None:
         rate = len(done.encoded) / done.wall_s if done.wall_s else 0.0
         peak = max(done.peak_rss_bytes.values(), default=0)
