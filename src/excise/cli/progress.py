@@ -57,15 +57,18 @@ def run_progress(total: int, *, shown: bool) -> Iterator[RunsBar | None]:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.table import Column
 
+    words = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
+        TextColumn("{task.description}", table_column=words),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
+        expand=True,
         refresh_per_second=4,
     )
     with bar:

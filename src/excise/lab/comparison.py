@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -121,10 +122,10 @@ def twin_jobs(baseline: GuestJob, *, number: int = 2) -> list[GuestJob]:
     if not 1 <= number <= len(variants):
         raise UsageError(f"there are 1 to {len(variants)} A/A guests, not {number}")
     return [
-        GuestJob(
+        dataclasses.replace(
+            baseline,
             configuration=f"{baseline.configuration} (A/A {index})",
             machine=twin,
-            preset=baseline.preset,
             plan=plan,
         )
         for index, (twin, plan) in enumerate(variants[:number], start=1)

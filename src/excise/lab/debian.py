@@ -7,6 +7,7 @@ writes to a throw-away layer over it.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -100,7 +101,7 @@ def _extract(archive: Path, tree: Path, *, values: Path) -> list[str]:
             name = member.name.removeprefix("./").strip("/")
             if member.isdev() or name in ("", "."):
                 continue
-            source.extract(member, tree, set_attrs=False, filter="tar")
+            _unpack(source, member, tree=tree, target=tree / name)
             if member.islnk():
                 continue
             path = f"/{name}"
@@ -119,6 +120,27 @@ def _extract(archive: Path, tree: Path, *, values: Path) -> list[str]:
         lines += [f'sif "/{path}" uid 0', f'sif "/{path}" gid 0']
     lines.append(_label(f"/{_UNIT_PATH}", _UNIT.encode(), values=values))
     return lines
+
+
+def _unpack(source: tarfile.TarFile, member: tarfile.TarInfo, *, tree: Path, target: Path) -> None:
+    """Write one file, folder or link of a root's archive, always below the tree.
+
+    `extract(filter=...)` came to Python 3.11 only in 3.11.4, after Debian 12's own.
+    """
+    root = tree.resolve()
+    if not target.parent.resolve().is_relative_to(root):
+        raise HostError(f"{member.name} would be written outside of the root's folder")
+    if member.isdir():
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if member.issym():
+        target.symlink_to(member.linkname)
+    elif member.islnk():
+        target.hardlink_to(tree / member.linkname.removeprefix("./").lstrip("/"))
+    elif (data := source.extractfile(member)) is not None:
+        with data, target.open("xb") as file:
+            shutil.copyfileobj(data, file)
 
 
 def _label(path: str, data: bytes, *, values: Path) -> str:

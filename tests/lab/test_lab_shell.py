@@ -1,0 +1,89 @@
+"""`excise lab shell` on a terminal: a guest's shell, from its first prompt to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.lab
+WORDS = ["lab", "shell", "--preset", "yama", "--machine"]
+MACHINE = '[machine]\nkernel = "6.1"\nmode = "tpm"\naccelerator = "tcg"\n'
+
+
+class Terminal:
+    """The program on a terminal of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        machine = folder / "machine.toml"
+        machine.write_text(MACHINE)
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            program = "from excise.cli.main import main; main()"
+            os.execv(sys.executable, [sys.executable, "-c", program, *WORDS, str(machine)])
+        self.seen = ""
+
+    def expect(self, text: str, *, seconds: float = 90.0) -> None:
+        """Read until a text has come since the last one."""
+        deadline = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < deadline, f"no {text!r} in {self.seen[-2000:]!r}"
+            if select.select([self.fd], [], [], 0.5)[0]:
+                try:
+                    self.seen += os.read(self.fd, 65_536).decode(errors="replace")
+                except OSError:  # the other end of the terminal is closed
+                    pytest.fail(f"ended without {text!r}: {self.seen[-2000:]!r}")
+        self.seen = self.seen.partition(text)[2]
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def ended(self, *, seconds: float = 60.0) -> int:
+        """Return the exit code, reading what is still said."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if select.select([self.fd], [], [], 0.1)[0]:
+                with contextlib.suppress(OSError):
+                    self.seen += os.read(self.fd, 65_536).decode(errors="replace")
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(status)
+        os.kill(self.pid, signal.SIGKILL)
+        pytest.fail(f"did not end: {self.seen[-2000:]!r}")
+
+
+def test_a_shell_answers_in_a_guest_that_is_set_up_and_leaves_nothing(
+    lab_cache: Path, tmp_path: Path
+):
+    terminal = Terminal(tmp_path)
+    terminal.expect("# ")
+    terminal.type("cat /proc/sys/kernel/yama/ptrace_scope && echo sum $((6 * 7))\r")
+    terminal.expect("sum 42")
+    terminal.type("tty && ls /work/ext4/proof && head -c 8 /dev/tpm0 >/dev/null; echo end $?\r")
+    terminal.expect("labelled")
+    terminal.expect("end ")
+    terminal.type("exit\r")
+    assert terminal.ended() == 0
+    assert list((lab_cache / "run").iterdir()) == []
+
+
+def test_ctrl_c_goes_to_the_guest_and_not_to_excise(lab_cache: Path, tmp_path: Path):
+    terminal = Terminal(tmp_path)
+    terminal.expect("# ")
+    terminal.type("sleep 1000\r")
+    time.sleep(1.0)
+    terminal.type("\x03")
+    terminal.expect("# ", seconds=20)
+    terminal.type("echo still $((2 + 2))\r")
+    terminal.expect("still 4")
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.ended() == 130
+    assert list((lab_cache / "run").iterdir()) == []
