@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from excise.cli import lab_boot, lab_demo, lab_hmac, lab_kernel
+from excise.cli import lab_boot, lab_demo, lab_hmac, lab_kernel, lab_trace
 from excise.cli.options import FormatOption, JsonOption, print_json, print_report
 from excise.errors import UsageError
 
@@ -26,6 +26,7 @@ app.command("boot")(lab_boot.boot)
 app.command("hmac")(lab_hmac.hmac)
 
 app.command("demo")(lab_demo.demo)
+app.command("trace")(lab_trace.trace)
 
 PresetsOption = Annotated[
     str,

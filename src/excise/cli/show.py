@@ -1,4 +1,4 @@
-"""`excise show` and `excise attribute`: what is in a capture, and what explains its totals."""
+"""`excise show`: what is in a capture, or which published data sets there are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from excise.cli.options import (
-    CaptureArgument,
     FormatOption,
     JsonOption,
     MetricOption,
@@ -50,24 +49,6 @@ def show(
     from excise.report.build import build_show
 
     report = build_show(open_dataset(capture), metric=metric, private=private)
-    print_report(report, format_name=format_name, as_json=as_json)
-
-
-def attribute(
-    capture: CaptureArgument,
-    task: Annotated[
-        str | None, typer.Option("--task", help="Only this task.", show_default=False)
-    ] = None,
-    format_name: FormatOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Attribute each task's total to its child events, with the remainder shown.
-
-    Example: excise attribute board.excise --task attestation
-    """
-    from excise.report.build import build_attribution
-
-    report = build_attribution(open_dataset(capture), task=task)
     print_report(report, format_name=format_name, as_json=as_json)
 
 

@@ -32,6 +32,8 @@ class Part:
         share: Value over total, without unit.
         runs: Runs in which it occurred.
         depth: 0 for a direct child of the run, 1 for a child of such a child, ...
+        margin: By how much the value may be wrong: rounding of a table, and 95 % of its spread;
+            None where that is not known, or nothing.
     """
 
     layer: str
@@ -42,6 +44,7 @@ class Part:
     share: float
     runs: int
     depth: int = 0
+    margin: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,7 @@ class Attribution:
         parts: Children in order of size, each followed by its own children, the probe's own cost
             after its siblings, and the remainder last. Parts of depth 0 sum to the total.
         explained: Share of the total that children and probe explain together.
+        explained_interval: Between what it lies if every figure is off by its margin.
         flags: What is wrong or doubtful about it.
     """
 
@@ -65,6 +69,7 @@ class Attribution:
     n: int
     parts: tuple[Part, ...]
     explained: float
+    explained_interval: tuple[float, float] | None = None
     flags: tuple[str, ...] = ()
 
 

@@ -1,78 +1,99 @@
-"""What explains a published difference: calls per operation × (cost here − cost in the baseline).
+"""What explains the difference of a task between two configurations: calls × cost of each part.
 
-Source: the method of LSMPMON (Matsuda, Tabata and Munetoh). Its hook costs are means over a mixed
-workload, so that a share can be far from the truth, and above 100 %; both are shown.
+For each part, such as a hook: calls per operation × (cost here − cost in the baseline), plus the
+cost of the calls that only one of the two makes. What the parts do not explain is the remainder, so
+that parts and remainder are the difference, always.
+
+LSMPMON (Matsuda, Tabata and Munetoh) explained differences by a hook's mean over a mixed workload.
+The cost of a hook in the system call at hand may be far from it, and a share then be far from the
+truth, or above 100 %. Costs that are given for a task itself are taken where they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from excise.cost.attribution import Attribution, Part
-from excise.cost.summary import TaskSummary, published_summaries
+from excise.cost.difference_rows import (
+    FUNCTION_LAYER,
+    DifferenceRows,
+    PartKey,
+    Value,
+    rows_of,
+)
 from excise.events.dataset import Dataset
 
-PER_CALL = "per_call"
-_Key = tuple[str, str, str]  # task, configuration, event
+_LITTLE: Final = 0.5
+_WHOLE: Final = 1.0005  # printed as 100.0 % up to here
 
 
-def difference_attributions(dataset: Dataset, *, task: str | None = None) -> list[Attribution]:
+def difference_attributions(
+    *datasets: Dataset,
+    task: str | None = None,
+    baseline: str | None = None,
+    configuration: str | None = None,
+    calls: Mapping[str, Mapping[str, float]] | None = None,
+) -> list[Attribution]:
     """Return what explains each configuration's difference to the baseline, task by task.
 
-    Only tasks whose table gives a total, calls per operation and unit costs; others are left out.
+    Only tasks with a total, calls per operation and unit costs; others are left out.
 
     Args:
-        dataset: Published rows: a total per task, and per part its `duration` and `per_call`.
+        *datasets: Rows of one or several captures or tables: a total per task, and per part its
+            `duration` and `per_call`. Those of several are taken together.
         task: Only this task.
+        baseline: The configuration that others are compared with; by default the first dataset's
+            own, else its only one.
+        configuration: Only this one against the baseline.
+        calls: Calls per operation by task and part, for tables that do not give them.
     """
-    baseline = dataset.manifest.baseline
-    if baseline is None:
+    rows = rows_of(datasets, baseline=baseline, calls=calls or {})
+    if rows.baseline is None:
         return []
-    rows = list(published_summaries(dataset))
-    totals = {
-        (row.task, row.configuration): row
-        for row in rows
-        if row.layer == "task" and not row.event and row.metric == "duration" and row.typical
-    }
-    costs = {_key(row): row for row in rows if row.event and row.metric == "duration"}
-    calls = {_key(row): row.typical for row in rows if row.metric == PER_CALL and row.typical}
     return [
-        _attribution(total, totals[name, baseline], costs, calls)
-        for (name, arm), total in totals.items()
-        if arm != baseline
-        and (name, baseline) in totals
+        _attribution(rows, name, arm)
+        for name, arm in rows.totals
+        if arm != rows.baseline
+        and configuration in (None, arm)
+        and (name, rows.baseline) in rows.totals
         and task in (None, name)
-        and any(key[:2] == (name, arm) for key in calls)
+        and any(rows.part_calls(name, arm))
     ]
 
 
-def _key(row: TaskSummary) -> _Key:
-    return (row.task, row.configuration, row.event)
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One part's share of a difference, before it is set against the total."""
+
+    key: PartKey
+    value: float
+    margin: float
+    words: str
 
 
-def _attribution(
-    total: TaskSummary,
-    base: TaskSummary,
-    costs: Mapping[_Key, TaskSummary],
-    calls: Mapping[_Key, float],
-) -> Attribution:
-    difference = (total.typical or 0.0) - (base.typical or 0.0)
+def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
+    assert rows.baseline is not None
+    here, before = rows.totals[task, arm], rows.totals[task, rows.baseline]
+    difference = here.value - before.value
+    margin = here.margin + before.margin
     missing: list[str] = []
-    parts = sorted(
-        _parts(total, base, costs, calls, difference, missing), key=lambda part: -part.value
-    )
-    top = sum(part.value for part in parts)
+    found = sorted(_tops(rows, task, arm, missing), key=lambda part: -part.value)
+    parts: list[Part] = []
+    for each in found:
+        parts.append(_part(each, difference))
+        parts += _inner(rows, task, arm, each, difference)
+    top = sum(each.value for each in found)
+    top_margin = sum(each.margin for each in found)
     explained = top / difference if difference else 0.0
-    flags = (
-        [f"no unit cost is given for {', '.join(missing)}: its part is in the remainder"]
-        if missing
-        else []
-    )
-    if explained > 1.0:
-        flags.append(
-            "children explain more than 100 %: a mean over a mixed workload is not the cost in "
-            "this task"
-        )
+    interval = _share_interval(top, top_margin, difference, margin)
+    flags = [
+        *([] if difference else ["there is no difference to explain"]),
+        *_missing_flags(missing),
+        *_call_flags(rows, task, arm),
+        *_share_flags(rows, task, arm, explained=explained, interval=interval, missing=missing),
+    ]
     remainder = Part(
         layer="",
         event="remainder",
@@ -81,42 +102,190 @@ def _attribution(
         value=difference - top,
         share=1.0 - explained,
         runs=1,
+        margin=margin + top_margin or None,
     )
     return Attribution(
-        task=total.task,
-        configuration=f"{total.configuration} − {base.configuration}",
+        task=task,
+        configuration=f"{arm} − {rows.baseline}",
         metric="difference",
-        unit=total.unit,
+        unit=here.unit,
         total=difference,
         n=1,
         parts=(*parts, remainder),
         explained=explained,
+        explained_interval=interval,
         flags=tuple(flags),
     )
 
 
-def _parts(
-    total: TaskSummary,
-    base: TaskSummary,
-    costs: Mapping[_Key, TaskSummary],
-    calls: Mapping[_Key, float],
-    difference: float,
-    missing: list[str],
-) -> Iterator[Part]:
-    for (task, arm, event), count in calls.items():
-        if (task, arm) != (total.task, total.configuration):
+def _part(found: _Found, difference: float, *, depth: int = 0) -> Part:
+    return Part(
+        layer=found.key.layer,
+        event=found.key.event,
+        labels=found.words,
+        role="child",
+        value=found.value,
+        share=found.value / difference if difference else 0.0,
+        runs=1,
+        depth=depth,
+        margin=found.margin or None,
+    )
+
+
+def _tops(rows: DifferenceRows, task: str, arm: str, missing: list[str]) -> Iterator[_Found]:
+    """Yield the outermost parts, from the calls of both configurations."""
+    assert rows.baseline is not None
+    calls, base_calls = rows.part_calls(task, arm), rows.part_calls(task, rows.baseline)
+    keys = [key for key in {**calls, **base_calls} if key.layer != FUNCTION_LAYER]
+    for key in keys:
+        count = calls.get(key, 0.0)
+        # A table that gives calls once means them for every configuration.
+        base_count = base_calls.get(key, 0.0) if base_calls else count
+        here, before = rows.cost(task, arm, key), rows.cost(task, rows.baseline, key)
+        if (here is None and count) or (before is None and base_count):
+            missing.append(key.event)
             continue
-        here, before = costs.get((task, arm, event)), costs.get((task, base.configuration, event))
-        if here is None or before is None or here.typical is None or before.typical is None:
-            missing.append(event)
-            continue
-        value = count * (here.typical - before.typical)
-        yield Part(
-            layer=here.layer,
-            event=event,
-            labels=f"{count:g} calls",
-            role="child",
-            value=value,
-            share=value / difference if difference else 0.0,
-            runs=1,
+        yield _share(key, count, here, base_count, before)
+
+
+def _share(
+    key: PartKey, count: float, here: Value | None, base_count: float, before: Value | None
+) -> _Found:
+    value = count * (here.value if here else 0.0) - base_count * (before.value if before else 0.0)
+    margin = count * (here.margin if here else 0.0) + base_count * (
+        before.margin if before else 0.0
+    )
+    words = f"{count:g} calls" if count == base_count else f"{base_count:g} → {count:g} calls"
+    if key.labels and key.layer != FUNCTION_LAYER:
+        words = f"{key.labels}, {words}"
+    return _Found(key=key, value=value, margin=margin, words=words)
+
+
+def _inner(
+    rows: DifferenceRows, task: str, arm: str, outer: _Found, difference: float
+) -> list[Part]:
+    """Return where in a part the difference lies: traced functions, and what is in none."""
+    assert rows.baseline is not None
+    hook = f"hook={outer.key.event}"
+    calls, base_calls = rows.part_calls(task, arm), rows.part_calls(task, rows.baseline)
+    inside = [
+        key for key in {**calls, **base_calls} if key.layer == FUNCTION_LAYER and key.labels == hook
+    ]
+    found = [
+        _share(
+            key,
+            calls.get(key, 0.0),
+            rows.cost(task, arm, key),
+            base_calls.get(key, 0.0),
+            rows.cost(task, rows.baseline, key),
         )
+        for key in inside
+    ]
+    found = sorted((each for each in found if each.value), key=lambda part: -part.value)
+    if not found:
+        return []
+    parts = [_part(each, difference, depth=1) for each in found]
+    left = outer.value - sum(each.value for each in found)
+    rest = _Found(PartKey(FUNCTION_LAYER, "in no traced function", hook), left, 0.0, "")
+    return [*parts, _part(rest, difference, depth=1)]
+
+
+def _share_interval(
+    top: float, top_margin: float, difference: float, margin: float
+) -> tuple[float, float] | None:
+    """Return between what the explained share may lie, or None where nothing is uncertain."""
+    if not (top_margin or margin) or abs(difference) <= margin:
+        return None
+    ends = [
+        (top + sign * top_margin) / (difference + other * margin)
+        for sign in (-1, 1)
+        for other in (-1, 1)
+    ]
+    return (min(ends), max(ends))
+
+
+def _missing_flags(missing: Sequence[str]) -> list[str]:
+    if not missing:
+        return []
+    return [f"no unit cost is given for {', '.join(missing)}: its part is in the remainder"]
+
+
+def _call_flags(rows: DifferenceRows, task: str, arm: str) -> list[str]:
+    """Return which hooks only one of the two configurations calls."""
+    assert rows.baseline is not None
+    here, before = rows.part_calls(task, arm), rows.part_calls(task, rows.baseline)
+    if not before:
+        return []
+    flags = []
+    for one, other, name in ((here, before, arm), (before, here, rows.baseline)):
+        only = [
+            key.event
+            for key, count in one.items()
+            if key.layer != FUNCTION_LAYER and count and not other.get(key)
+        ]
+        if only:
+            flags.append(f"only {name} calls {', '.join(only)}")
+    return flags
+
+
+def _share_flags(
+    rows: DifferenceRows,
+    task: str,
+    arm: str,
+    *,
+    explained: float,
+    interval: tuple[float, float] | None,
+    missing: Sequence[str],
+) -> list[str]:
+    flags = []
+    published = rows.is_published(task, arm)
+    if explained > _WHOLE:
+        flags.append(f"children explain more than 100 %: {_causes(rows, published, interval)}")
+    if published and 0.0 <= explained < _LITTLE:
+        gone = f"; nothing is known of {', '.join(missing)}" if missing else ""
+        flags.append(
+            "children explain less than half: a mean over a mixed workload may be below the cost "
+            f"in this task, or the cost lies outside of these hooks{gone}"
+        )
+    in_task = _with_costs_in_task(rows, task, arm)
+    if in_task is not None:
+        flags.append(in_task)
+    return flags
+
+
+def _causes(rows: DifferenceRows, published: bool, interval: tuple[float, float] | None) -> str:
+    causes = []
+    if published:
+        causes.append("a mean over a mixed workload is not the cost in this task")
+    else:
+        causes.append("something outside of the hooks became cheaper, or hooks contain each other")
+    if interval is not None and interval[0] <= 1.0:
+        causes.append(
+            f"within what the figures are known to ({interval[0]:.1%} to {interval[1]:.1%}) it may "
+            "be 100 %"
+        )
+    if rows.has_tracer_cost:
+        causes.append("the tracer's own cost is in the figures")
+    return "; or ".join(causes)
+
+
+def _with_costs_in_task(rows: DifferenceRows, task: str, arm: str) -> str | None:
+    """Return what would be explained with the costs that a source gives for the task itself."""
+    assert rows.baseline is not None
+    given = rows.in_task(task, arm)
+    if not given:
+        return None
+    total = rows.totals[task, arm].value - rows.totals[task, rows.baseline].value
+    top = 0.0
+    for key, count in rows.part_calls(task, arm).items():
+        here = given.get(key) or rows.cost(task, arm, key)
+        before = rows.cost(task, rows.baseline, key)
+        if here is not None and before is not None:
+            top += count * (here.value - before.value)
+    names = ", ".join(
+        f"{key.event} ({value.value:,.4g} {value.unit})" for key, value in given.items()
+    )
+    return (
+        f"with the cost that the source gives in this task, {names}, {top / total:.1%} would be "
+        "explained"
+    )

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from excise.cost.attribution import Attribution, run_attributions
 from excise.cost.difference import difference_attributions
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 
 
-def attributions(dataset: Dataset, *, task: str | None = None) -> list[Attribution]:
-    """Return the attribution of every total whose parts are known.
+def attributions(
+    *datasets: Dataset,
+    task: str | None = None,
+    baseline: str | None = None,
+    configuration: str | None = None,
+    calls: Mapping[str, Mapping[str, float]] | None = None,
+) -> list[Attribution]:
+    """Return the attribution of every total, and of every difference, whose parts are known.
 
     Args:
-        dataset: Runs with child events, or a published table with calls and unit costs.
+        *datasets: Runs with child events, or tables with calls and unit costs. Several are taken
+            together, and then only differences are attributed.
         task: Only this task.
+        baseline: Configuration that others are compared with; the first dataset's by default.
+        configuration: Only this one against the baseline.
+        calls: Calls per operation by task and part, for tables that do not give them.
 
     Raises:
-        UsageError: If there is no such task, or nothing has parts.
+        UsageError: If there is no such task or configuration, or nothing has parts.
     """
-    if task is not None and task not in dataset.tasks:
+    known = list(dict.fromkeys(name for dataset in datasets for name in dataset.tasks))
+    source = ", ".join(dataset.name for dataset in datasets)
+    if task is not None and task not in known:
         raise UsageError(
-            f"there is no task {task!r}",
-            source=dataset.name,
-            hint=f"Tasks here: {', '.join(dataset.tasks)}",
+            f"there is no task {task!r}", source=source, hint=f"Tasks here: {', '.join(known)}"
         )
-    found = [
-        *run_attributions(dataset, task=task),
-        *difference_attributions(dataset, task=task),
-    ]
+    arms = list(dict.fromkeys(name for dataset in datasets for name in dataset.configurations))
+    if configuration is not None and configuration not in arms:
+        raise UsageError(
+            f"there is no configuration {configuration!r}",
+            source=source,
+            hint=f"Configurations here: {', '.join(arms)}",
+        )
+    differences = difference_attributions(
+        *datasets, task=task, baseline=baseline, configuration=configuration, calls=calls
+    )
+    single = len(datasets) == 1 and baseline is None and configuration is None
+    found = [*(run_attributions(datasets[0], task=task) if single else ()), *differences]
     if not found:
         raise UsageError(
             "nothing has child events, or calls and unit costs, to attribute its time to",
-            source=dataset.name,
+            source=source,
             hint="Import a log that has them, such as RA_PERF, or trace the task",
         )
     return found

@@ -188,7 +188,10 @@ class LabCapture:
             )
             for each in outcome.steps
         ]
-        self._capture.extend([*outcome.effects, *records, *map(_phased, runs)])
+        from excise.lab.trace import hook_records
+
+        hooks = hook_records(outcome)
+        self._capture.extend([*outcome.effects, *records, *map(_phased, runs), *hooks])
 
     def _head(self, outcome: GuestResult, *, task: str, run: int) -> RunHead:
         head = RunHead(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from excise.capture.manifest import Manifest
@@ -85,18 +85,30 @@ def build_comparison(
     )
 
 
-def build_attribution(dataset: Dataset, *, task: str | None = None) -> Report:
-    """Return the attribution of a capture's tasks as a report.
+def build_attribution(
+    *datasets: Dataset,
+    task: str | None = None,
+    baseline: str | None = None,
+    configuration: str | None = None,
+    calls: Mapping[str, Mapping[str, float]] | None = None,
+) -> Report:
+    """Return the attribution of totals and differences as a report; see `attributions`.
 
     Raises:
-        UsageError: If there is no such task, or nothing to attribute.
+        UsageError: If there is no such task or configuration, or nothing to attribute.
     """
-    found = attributions(dataset, task=task)
+    found = attributions(
+        *datasets, task=task, baseline=baseline, configuration=configuration, calls=calls
+    )
+    identities = [_identity(dataset) for dataset in datasets]
     return Report(
-        title=dataset.manifest.title,
-        sections=[_attribution_section(found), *_proof(dataset)],
-        facts=facts_of([dataset], private=False),
-        data={"capture": _identity(dataset), "attributions": _plain(found)},
+        title=" and ".join(dataset.manifest.title for dataset in datasets),
+        sections=[_attribution_section(found), *_proof(*datasets)],
+        facts=facts_of(datasets, private=False),
+        data={
+            **({"capture": identities[0]} if len(datasets) == 1 else {"captures": identities}),
+            "attributions": _plain(found),
+        },
     )
 
 

@@ -352,37 +352,51 @@ def aa_table(found: Comparisons) -> Table | None:
 
 def attribution_table(found: Attribution) -> Table:
     """Return the parts of one total, its remainder and the probe's own cost."""
+    uncertain = any(part.margin is not None for part in found.parts)
+
+    def line(words: Sequence[str], value: float, margin: float | None) -> list[Cell]:
+        cells = [*map(_word, words), value_cell(value, found.unit)]
+        if uncertain:
+            cells.append(DASH if margin is None else _plus_minus(margin, found.unit))
+        return cells
+
     rows = [
         [
-            _word(f"{'  ' * part.depth}{part_label(part)}"),
-            _word(part.role),
-            value_cell(part.value, found.unit),
+            *line((f"{'  ' * part.depth}{part_label(part)}", part.role), part.value, part.margin),
             Cell(text=f"{part.share:.1%}", value=part.share, emphasis=_share(part)),
             _count(part.runs),
         ]
         for part in found.parts
     ]
     total = [
-        _word("total"),
-        _word("total"),
-        value_cell(found.total, found.unit),
+        *line(("total", "total"), found.total, None),
         Cell(text="100.0%", value=1.0),
         _count(found.n),
     ]
+    columns = [
+        Column(name="part", heading="Part", align="left"),
+        Column(name="role", heading="Role", align="left"),
+        Column(name="value", heading="Mean per run", value_unit=found.unit),
+    ]
+    if uncertain:
+        columns.append(Column(name="margin", heading="±", value_unit=found.unit, optional=True))
+    columns += [Column(name="share", heading="Share of total"), Column(name="runs", heading="runs")]
+    between = ""
+    if found.explained_interval is not None:
+        low, high = found.explained_interval
+        between = f" ({low:.1%} to {high:.1%})"
     return Table(
         name=file_safe(f"attribution-{found.task}-{found.configuration}"),
-        columns=[
-            Column(name="part", heading="Part", align="left"),
-            Column(name="role", heading="Role", align="left"),
-            Column(name="value", heading="Mean per run", value_unit=found.unit),
-            Column(name="share", heading="Share of total"),
-            Column(name="runs", heading="runs"),
-        ],
+        columns=columns,
         rows=[*rows, total],
         caption=f"{found.task} under {found.configuration}: "
-        f"{found.explained:.1%} of {shown(found.total, found.unit)} explained",
+        f"{found.explained:.1%}{between} of {shown(found.total, found.unit)} explained",
         notes=list(found.flags),
     )
+
+
+def _plus_minus(margin: float, unit: str) -> Cell:
+    return Cell(text=f"± {shown(margin, unit)}", value=margin)
 
 
 def part_label(part: Part) -> str:

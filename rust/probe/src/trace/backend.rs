@@ -172,6 +172,9 @@ const TOP_SETTINGS: &[&str] = &[
     "current_tracer",
 ];
 
+/// Options of `function_graph` are the tracer's, whichever instance they are set in.
+const SHARED_SETTINGS: &[&str] = &["options/funcgraph-proc", "options/funcgraph-tail"];
+
 /// Refuse where a tracer is in use, anywhere; note down what will be changed at the top.
 pub fn refuse_tracers_in_use(top: &Folder, state: &mut State) -> Result<(), ProbeError> {
     for (name, folder) in folders(top) {
@@ -179,6 +182,21 @@ pub fn refuse_tracers_in_use(top: &Folder, state: &mut State) -> Result<(), Prob
         if tracer != "nop" && !tracer.is_empty() {
             return Err(in_use(&format!("the tracer {tracer} is on in {name}")));
         }
+    }
+    let files = match state.instance {
+        Some(_) => SHARED_SETTINGS,
+        None => TOP_SETTINGS,
+    };
+    state.settings.clear();
+    for file in files.iter().filter(|file| top.has(file)) {
+        let text = match *file {
+            "trace_clock" => selected(&top.read(file)?),
+            _ => top.read(file)?,
+        };
+        state.settings.push(Setting {
+            file: (*file).to_owned(),
+            text,
+        });
     }
     if state.instance.is_some() {
         return Ok(());
@@ -192,19 +210,6 @@ pub fn refuse_tracers_in_use(top: &Folder, state: &mut State) -> Result<(), Prob
         let text = top.setting(file).unwrap_or_default();
         if !text.is_empty() && !text.starts_with('#') {
             return Err(in_use(&format!("{file} of tracefs is set")));
-        }
-    }
-    for file in TOP_SETTINGS {
-        if top.has(file) {
-            let text = top.read(file)?;
-            let text = match *file {
-                "trace_clock" => selected(&text),
-                _ => text,
-            };
-            state.settings.push(Setting {
-                file: (*file).to_owned(),
-                text,
-            });
         }
     }
     // Records of somebody else would be lost among ours.

@@ -68,7 +68,8 @@ struct Entry {
 
 /// The catalogue as one JSON line.
 fn catalogue() -> Result<String, ProbeError> {
-    let found = tracefs::find_or_mount()?;
+    let found = tracefs::find()?;
+    tracefs::mount(&found)?;
     let available = Available::read(&found.top);
     if found.mounted {
         let _ = tracefs::unmount(found.top.path());

@@ -13,7 +13,6 @@ use crate::sys::clock::Clock;
 use crate::sys::process::{self, Ending};
 use crate::sys::signal::SignalFile;
 use crate::sys::{fd, hold};
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -37,13 +36,7 @@ pub fn run(options: &Options) -> Result<Answer, ProbeError> {
     let mut summary_file = options.summary.as_deref().map(create).transpose()?;
     state::refuse_beside_others(&options.states)?;
     let signals = SignalFile::block_all().map_err(|e| ProbeError::step("signalfd", &e))?;
-    let untraced_wall_ns = match &options.subject {
-        Subject::Command(command) => (0..options.untraced)
-            .map(|_| run_untraced(command))
-            .collect::<Result<Vec<_>, _>>()?,
-        _ => Vec::new(),
-    };
-    let found = tracefs::find_or_mount()?;
+    let found = tracefs::find()?;
     let file = StateFile::create(&options.states, State::new(&found, true))?;
     let mut work = Work {
         options,
@@ -53,12 +46,11 @@ pub fn run(options: &Options) -> Result<Answer, ProbeError> {
         pipe: None,
         written: 0,
     };
-    let outcome = work.trace(&mut output, &mut calibration);
+    let outcome = tracefs::mount(&found).and_then(|()| work.trace(&mut output, &mut calibration));
     work.pipe = None; // an instance that is read from cannot be removed
     let undone = work.file.undo();
-    let mut summary = outcome?;
+    let summary = outcome?;
     undone?;
-    summary.untraced_wall_ns = untraced_wall_ns;
     let code = match summary.stopped && matches!(options.subject, Subject::Command(_)) {
         true => EXIT_STOPPED,
         false => summary.exit_code.unwrap_or_default(),
@@ -82,15 +74,6 @@ fn cannot_write(path: &Path, error: &io::Error) -> ProbeError {
     ProbeError::Failed(format!("{}: {}", path.display(), describe(error)))
 }
 
-/// Run a command to its end, as it will be run when traced.
-fn run_untraced(command: &[OsString]) -> Result<u64, ProbeError> {
-    let held = Held::start(command)?;
-    let start_ns = Clock::Monotonic.now_ns();
-    held.resume()?;
-    held.wait()?;
-    Ok(Clock::Monotonic.now_ns().saturating_sub(start_ns))
-}
-
 struct Work<'a> {
     options: &'a Options,
     file: StateFile,
@@ -112,7 +95,8 @@ impl Work<'_> {
         let top = Folder::new(&self.file.state.tracefs);
         let available = Available::read(&top)?;
         let chosen = functions::choose(&options.wanted, &kernel_hooks(&available), &available)?;
-        backend::refuse_tracers_in_use(&top, &mut self.file.state)?;
+        self.note_settings(&top)?;
+        let untraced_wall_ns = self.run_untraced()?;
         make_instance(&self.file.state.folder())?;
         let offers = backend::offers(&top, &self.file.state.folder());
         let (offer, reason) = backend::choose(&offers, options.backend)?;
@@ -156,20 +140,50 @@ impl Work<'_> {
             missed: report::missed(&top, &self.file.state.group),
             trace_bytes: self.written,
             wall_ns: ended.wall_ns,
-            untraced_wall_ns: Vec::new(),
+            untraced_wall_ns,
             exit_code: ended.ending.map(subject::exit_code),
             stopped: self.stopped,
         })
     }
 
+    /// Run the command to its end without the tracer, as often as asked for.
+    fn run_untraced(&mut self) -> Result<Vec<u64>, ProbeError> {
+        let Subject::Command(command) = &self.options.subject else {
+            return Ok(Vec::new());
+        };
+        let mut walls_ns = Vec::new();
+        for _ in 0..self.options.untraced {
+            let held = Held::start(command)?;
+            let start_ns = Clock::Monotonic.now_ns();
+            held.resume()?;
+            self.wait(Some(&held), start_ns, None)?;
+            walls_ns.push(Clock::Monotonic.now_ns().saturating_sub(start_ns));
+            if self.stopped {
+                return Err(ProbeError::Failed(
+                    "a signal ended the run without the tracer; nothing was traced".to_owned(),
+                ));
+            }
+        }
+        Ok(walls_ns)
+    }
+
     /// Work in the top folder, after all that it says has been written down.
     fn move_to_the_top(&mut self, top: &Folder) -> Result<(), ProbeError> {
-        self.file.state.undo()?;
+        let untouched = State {
+            settings: Vec::new(),
+            mounted: false,
+            ..self.file.state.clone()
+        };
+        untouched.undo()?;
+        self.file.state.instance = None;
+        self.note_settings(top)
+    }
+
+    /// Refuse if somebody traces; write down the settings that will be changed.
+    fn note_settings(&mut self, top: &Folder) -> Result<(), ProbeError> {
         let mut state = self.file.state.clone();
-        state.instance = None;
         backend::refuse_tracers_in_use(top, &mut state)?;
-        let states = self.options.states.clone();
-        self.file = StateFile::create(&states, state)?;
+        self.file = StateFile::create(&self.options.states, state)?;
         Ok(())
     }
 
@@ -228,7 +242,7 @@ impl Work<'_> {
         if let Some(held) = &held {
             held.resume()?;
         }
-        let ending = self.wait(folder, held.as_ref(), start_ns, output)?;
+        let ending = self.wait(held.as_ref(), start_ns, Some((folder, output)))?;
         let wall_ns = Clock::Monotonic.now_ns().saturating_sub(start_ns);
         folder.write("trace_marker", "excise: end")?;
         folder.write("tracing_on", "0")?;
@@ -236,12 +250,12 @@ impl Work<'_> {
         Ok(Ended { ending, wall_ns })
     }
 
+    /// Wait for the subject's end; copy the buffers out meanwhile if it is traced.
     fn wait(
         &mut self,
-        folder: &Folder,
         held: Option<&Held>,
         start_ns: u64,
-        output: &mut File,
+        mut traced: Option<(&Folder, &mut File)>,
     ) -> Result<Option<Ending>, ProbeError> {
         let limit_ns = self.options.duration.map(|limit| limit.as_nanos() as u64);
         let mut stop_ns: Option<u64> = None;
@@ -271,7 +285,7 @@ impl Work<'_> {
                     _ => process::kill(held.pid),
                 }
             }
-            if !self.options.drain_at_end {
+            if let (Some((folder, output)), false) = (&mut traced, self.options.drain_at_end) {
                 self.drain(folder, output)?;
             }
         }

@@ -128,12 +128,12 @@ pub fn refused(path: &Path, error: &io::Error) -> ProbeError {
     }
 }
 
-/// Where tracefs is mounted, and whether we have mounted it.
+/// Where tracefs is, or will be.
 #[derive(Debug)]
 pub struct Found {
     /// Its top folder.
     pub top: Folder,
-    /// Whether it has to be unmounted at the end.
+    /// Whether we have to mount it, and to unmount it at the end.
     pub mounted: bool,
 }
 
@@ -151,22 +151,26 @@ fn mount_points(mounts: &str) -> Vec<PathBuf> {
     places
 }
 
-/// Find tracefs; `None` if it is not mounted.
-pub fn find() -> Result<Option<Folder>, ProbeError> {
+/// Find tracefs, or where to mount it.
+pub fn find() -> Result<Found, ProbeError> {
     let mounts = fs::read("/proc/mounts").map_err(|e| ProbeError::step("/proc/mounts", &e))?;
-    Ok(mount_points(&String::from_utf8_lossy(&mounts))
-        .into_iter()
-        .next()
-        .map(Folder::new))
+    let places = mount_points(&String::from_utf8_lossy(&mounts));
+    Ok(match places.into_iter().next() {
+        Some(place) => Found {
+            top: Folder::new(place),
+            mounted: false,
+        },
+        None => Found {
+            top: Folder::new(USUAL_PLACE),
+            mounted: true,
+        },
+    })
 }
 
-/// Find tracefs, or mount it at its usual place.
-pub fn find_or_mount() -> Result<Found, ProbeError> {
-    if let Some(top) = find()? {
-        return Ok(Found {
-            top,
-            mounted: false,
-        });
+/// Mount tracefs where it is not mounted yet.
+pub fn mount(found: &Found) -> Result<(), ProbeError> {
+    if !found.mounted {
+        return Ok(());
     }
     let target = CString::new(USUAL_PLACE).unwrap_or_default();
     hold::mount_tracefs(&target).map_err(|error| {
@@ -174,18 +178,17 @@ pub fn find_or_mount() -> Result<Found, ProbeError> {
             "tracefs cannot be mounted at {USUAL_PLACE}: {}. The kernel needs CONFIG_FTRACE, and we root",
             describe(&error)
         ))
-    })?;
-    Ok(Found {
-        top: Folder::new(USUAL_PLACE),
-        mounted: true,
     })
 }
 
-/// Unmount what `find_or_mount` has mounted.
+/// Unmount what `mount` has mounted; what is not mounted is no error.
 pub fn unmount(top: &Path) -> io::Result<()> {
     let target = CString::new(top.as_os_str().as_bytes())
         .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    hold::unmount(&target)
+    match hold::unmount(&target) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,98 @@
+"""`excise lab trace`: which hooks a system call's extra instructions are spent in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report
+
+
+def trace(
+    preset: Annotated[
+        str,
+        typer.Option(
+            "--preset", "-p", help="Presets, joined by commas; the first is the baseline."
+        ),
+    ] = "none,apparmor,selinux-enforcing,tomoyo-enforcing,landlock",
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            "--workload",
+            "-w",
+            help="System calls or tasks, joined by commas. [default: stat, open_close, create_0k "
+            "and delete_0k on ext4, fork_execve]",
+            show_default=False,
+        ),
+    ] = None,
+    kernel: Annotated[
+        str, typer.Option("--kernel", "-k", help="Kernel: a series, a package, or a bzImage.")
+    ] = "6.12",
+    modules: Annotated[
+        str | None,
+        typer.Option("--modules", help="Folder of a kernel's modules.", show_default=False),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Guests at a time.", min=1)] = 1,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Capture to write.")
+    ] = "hooks.excise",
+    format_name: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count system calls in guests, trace their hooks, and attribute the differences, exactly.
+
+    The guest's clock is its number of instructions. What the tracer adds to a function is measured
+    in the same run and taken out.
+
+    Example: excise lab trace --preset none,selinux-enforcing --workload stat,open_close
+    """
+    from excise import __version__
+    from excise.cli.lab import guests_progress
+    from excise.errors import UsageError
+    from excise.lab import GuestFailure, GuestJob, Machine, run_all
+    from excise.lab import preset as preset_of
+    from excise.lab.record import LabCapture
+    from excise.lab.trace import RESULTS_MIB, TASKS, TIMEOUT_S, traced_syscalls
+    from excise.report.build import build_attribution
+
+    names = [name.strip() for name in preset.split(",") if name.strip()]
+    only = tuple(name.strip() for name in workload.split(",")) if workload else TASKS
+    if len(set(names)) < 2 or len(set(names)) < len(names):
+        raise UsageError("needs a baseline and at least one other preset, each named once")
+    machine = Machine(
+        kernel=kernel,
+        modules=modules,
+        memory_mib=768,
+        results_mib=RESULTS_MIB,
+        timeout_s=TIMEOUT_S,
+    )
+    planned = [
+        GuestJob(
+            configuration=name,
+            machine=machine,
+            preset=preset_of(name),
+            plan=traced_syscalls(preset_of(name), only=only),
+        )
+        for name in names
+    ]
+    with (
+        LabCapture(
+            Path(output),
+            jobs=planned,
+            title=f"Hooks of system calls, kernel {Path(kernel).name}",
+            baseline=names[0],
+            version=__version__,
+        ) as capture,
+        guests_progress() as show,
+    ):
+        outcomes = run_all(planned, parallel=jobs, on_progress=show, on_result=capture.add)
+    failures = [each for each in outcomes if isinstance(each, GuestFailure)]
+    if failures and len(failures) > len(outcomes) - 2:
+        raise failures[0].error
+    report = build_attribution(open_dataset(output))
+    print_report(report, format_name=format_name, as_json=as_json)
+    typer.echo(f"Wrote {output}", err=True)
+    for failure in failures:
+        raise failure.error

@@ -1,0 +1,316 @@
+"""`excise trace`: what every hook of the security framework costs, and in which system call."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from excise.cli.options import FormatOption, JsonOption, print_json, print_report
+from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.collect.trace import TraceRequest
+    from excise.cost.hook_trace import HookTrace
+
+_BACKENDS = ("function_graph", "fprobe", "kprobe", "function")
+
+
+def trace(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND]",
+            help="The command to trace, with what it starts.",
+            show_default=False,
+        ),
+    ] = None,
+    hooks: Annotated[
+        str | None,
+        typer.Option(
+            "--hooks",
+            help="Hooks or their callers, by * and ?, joined by commas. [default: security_*]",
+            show_default=False,
+        ),
+    ] = None,
+    lsm: Annotated[
+        str | None,
+        typer.Option(
+            "--lsm",
+            help="Also all functions of these modules: selinux, apparmor, tomoyo, landlock, ima …",
+            show_default=False,
+        ),
+    ] = None,
+    functions: Annotated[
+        str | None,
+        typer.Option("--functions", help="Any other functions, by * and ?.", show_default=False),
+    ] = None,
+    tpm: Annotated[bool, typer.Option("--tpm", help="Functions of a TPM extend.")] = False,
+    ima: Annotated[bool, typer.Option("--ima", help="Functions of IMA and EVM.")] = False,
+    by: Annotated[
+        str, typer.Option("--by", help="syscall: each hook in each system call; or function.")
+    ] = "syscall",
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend",
+            help=f"{', '.join(_BACKENDS)}. [default: the first that the kernel offers]",
+            show_default=False,
+        ),
+    ] = None,
+    pid: Annotated[
+        str | None,
+        typer.Option("--pid", "-p", help="Processes, joined by commas.", show_default=False),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="All processes; needs --duration.")
+    ] = False,
+    duration: Annotated[
+        float | None,
+        typer.Option("--duration", help="Seconds, then end.", show_default=False, min=0.001),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", help="Capture to write.", show_default=False),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            help="Name of the configuration. [default: the security modules that are on]",
+            show_default=False,
+        ),
+    ] = None,
+    untraced: Annotated[
+        int,
+        typer.Option(
+            "--untraced",
+            help="Runs of the command without the tracer, before it; 0 for a command that may run "
+            "only once.",
+            min=0,
+        ),
+    ] = 1,
+    subtract: Annotated[
+        bool, typer.Option("--subtract", help="Take the tracer's own cost out of the figures.")
+    ] = False,
+    buffer_kib: Annotated[
+        int, typer.Option("--buffer-kb", help="Each processor's buffer.", min=1)
+    ] = 8192,
+    interruptions: Annotated[
+        bool,
+        typer.Option(
+            "--interruptions/--no-interruptions",
+            help="Also record interrupts and switches to other tasks.",
+        ),
+    ] = True,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Put back what a killed trace has left.")
+    ] = False,
+    list_hooks: Annotated[
+        bool, typer.Option("--list", help="List this kernel's hooks, by group.")
+    ] = False,
+    lsmpmon: Annotated[
+        bool,
+        typer.Option(
+            "--lsmpmon",
+            help="As LSMPMON: `--lsmpmon start`, `--lsmpmon stop`, or a command; prints hook, min, "
+            "max, ave, count.",
+        ),
+    ] = False,
+    unit: Annotated[str, typer.Option("--unit", help="With --lsmpmon: ns or cycles.")] = "ns",
+    format_name: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Trace hooks: how often each is called, in which system call, and how long it takes.
+
+    Everything that is changed in the kernel's tracing is put back, also at Ctrl-C.
+
+    Example: excise trace --lsm apparmor -o ls.excise -- ls -l /etc
+
+    Example: excise trace --hooks 'inode_*,file_*' --pid 4242 --duration 5
+    """
+    _check(by=by, backend=backend, unit=unit)
+    if restore:
+        _restore(as_json=as_json)
+        return
+    if list_hooks:
+        _list_hooks(as_json=as_json)
+        return
+    from excise.collect.trace import TraceRequest
+
+    monitor = lsmpmon and words in (["start"], ["stop"])
+    if unit == "cycles" and backend is None:
+        backend = "kprobe"
+    request = TraceRequest(
+        hooks=_split(hooks),
+        modules=_split(lsm),
+        functions=_split(functions),
+        tpm=tpm,
+        ima=ima,
+        backend=backend,  # type: ignore[arg-type]
+        pids=_pids(pid),
+        everything=everything or monitor,
+        duration_s=duration,
+        interruptions=interruptions,
+        buffer_kib=buffer_kib,
+        untraced=untraced if words and not monitor else 0,
+    )
+    if monitor:
+        assert words is not None
+        _monitor(words[0], request, cycles=unit == "cycles", subtract=subtract)
+        return
+    _trace(
+        request,
+        words or [],
+        output=output,
+        name=name,
+        subtract=subtract,
+        by_syscall=by == "syscall",
+        lsmpmon=lsmpmon,
+        cycles=unit == "cycles",
+        format_name=format_name,
+        as_json=as_json,
+    )
+
+
+def _check(*, by: str, backend: str | None, unit: str) -> None:
+    for option, value, known in (
+        ("--by", by, ("syscall", "function")),
+        ("--backend", backend, _BACKENDS),
+        ("--unit", unit, ("ns", "cycles")),
+    ):
+        if value is not None and value not in known:
+            raise UsageError(f"expected {', '.join(known)}", source=f"{option} {value}")
+
+
+def _split(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _pids(text: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in _split(text))
+    except ValueError as error:
+        raise UsageError("expected process ids", source=f"--pid {text}") from error
+
+
+def _trace(
+    request: TraceRequest,
+    words: list[str],
+    *,
+    output: str | None,
+    name: str | None,
+    subtract: bool,
+    by_syscall: bool,
+    lsmpmon: bool,
+    cycles: bool,
+    format_name: str | None,
+    as_json: bool,
+) -> None:
+    import tempfile
+
+    subjects = [bool(words), bool(request.pids), request.everything]
+    if sum(subjects) != 1:
+        raise UsageError(
+            "trace one of: a command, --pid, --all", hint="excise trace -- COMMAND, or --help"
+        )
+    if request.everything and request.duration_s is None:
+        raise UsageError("--all needs --duration, else it would never end")
+    task = shlex.join(words) if words else f"pid {request.pids}" if request.pids else "all"
+    from excise.campaign.trace_capture import traced, traced_into
+
+    if output is not None:
+        found, code = traced_into(
+            Path(output),
+            request,
+            command=words,
+            task=task,
+            name=name,
+            subtract=subtract,
+            cycles=cycles,
+        )
+    else:
+        with tempfile.TemporaryDirectory(prefix="excise-trace-") as folder:
+            found, code = traced(
+                Path(folder), request, command=words, subtract=subtract, cycles=cycles
+            )
+    _print(
+        found,
+        title=f"Hooks of {task}",
+        by_syscall=by_syscall,
+        lsmpmon=lsmpmon,
+        format_name=format_name,
+        as_json=as_json,
+    )
+    if output is not None:
+        typer.echo(f"Wrote {output}", err=True)
+    if code:
+        typer.echo(f"The command ended with exit code {code}.", err=True)
+        raise typer.Exit(code)
+
+
+def _print(
+    found: HookTrace,
+    *,
+    title: str,
+    by_syscall: bool,
+    lsmpmon: bool,
+    format_name: str | None,
+    as_json: bool,
+) -> None:
+    from excise.report.hooks import build_hook_trace, lsmpmon_text
+
+    if lsmpmon:
+        typer.echo(lsmpmon_text(found), nl=False)
+        return
+    report = build_hook_trace(found, title=title, by_syscall=by_syscall)
+    print_report(report, format_name=format_name, as_json=as_json)
+
+
+def _monitor(word: str, request: TraceRequest, *, cycles: bool, subtract: bool) -> None:
+    from excise.campaign.trace_capture import read_folder
+    from excise.collect.trace import start_monitor, stop_monitor
+    from excise.report.hooks import lsmpmon_text
+
+    if word == "start":
+        folder = start_monitor(request)
+        typer.echo(f"Started; `excise trace --lsmpmon stop` prints the result ({folder})", err=True)
+        return
+    found = read_folder(stop_monitor(), subtract=subtract, cycles=cycles)
+    typer.echo(lsmpmon_text(found), nl=False)
+
+
+def _restore(*, as_json: bool) -> None:
+    from excise.collect.trace import restore
+
+    restored = restore()
+    if as_json:
+        print_json({"restored": restored})
+    else:
+        typer.echo(f"Restored what {restored} traces had left." if restored else "Nothing is left.")
+
+
+def _list_hooks(*, as_json: bool) -> None:
+    from excise.collect.trace import catalogue
+
+    found: Any = catalogue()
+    if as_json:
+        print_json(found)
+        return
+    groups: dict[str, list[dict[str, str | None]]] = {}
+    for hook in found["hooks"]:
+        groups.setdefault(hook["group"], []).append(hook)
+    traceable = sum(hook["function"] is not None for hook in found["hooks"])
+    typer.echo(
+        f"Linux {found['kernel_release']}: {len(found['hooks'])} hooks, {traceable} of them "
+        f"traceable ({found['source']})"
+    )
+    for group, members in groups.items():
+        typer.echo(f"\n{group} ({len(members)})")
+        for hook in members:
+            typer.echo(f"  {hook['hook']:<34} {hook['function'] or 'not traceable'}")
+    typer.echo("\nFunctions of the modules that can be traced:")
+    for module in found["module_functions"]:
+        typer.echo(f"  {module['pattern']:<12} {module['functions']:>5}")

@@ -1,0 +1,232 @@
+"""Totals, calls and unit costs of tasks, gathered from captures and tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from excise.cost.series import series_of
+from excise.cost.summary import TaskSummary, published_summaries, summary_of
+from excise.errors import UsageError
+from excise.events.dataset import Dataset
+
+PER_CALL: Final = "per_call"
+IN_TASK: Final = "duration_in_task"
+FUNCTION_LAYER: Final = "function"
+_Z_95: Final = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class PartKey:
+    """A part of a task: a hook, or a function in one."""
+
+    layer: str
+    event: str
+    labels: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A figure and by how much it may be wrong: rounding of the source, or 95 % of its spread."""
+
+    value: float
+    margin: float
+    unit: str
+
+
+@dataclass(slots=True)
+class DifferenceRows:
+    """Figures by task, configuration and part.
+
+    Attributes:
+        baseline: The configuration that others are compared with.
+        totals: Of a task under a configuration.
+        has_tracer_cost: Whether the tracer's own cost is still in the unit costs.
+    """
+
+    baseline: str | None = None
+    totals: dict[tuple[str, str], Value] = field(default_factory=dict)
+    has_tracer_cost: bool = False
+    _costs: dict[tuple[str, str, PartKey], Value] = field(default_factory=dict)
+    _calls: dict[tuple[str, str], dict[PartKey, float]] = field(default_factory=dict)
+    _in_task: dict[tuple[str, str], dict[PartKey, Value]] = field(default_factory=dict)
+    _published: set[tuple[str, str]] = field(default_factory=set)
+
+    def part_calls(self, task: str, arm: str) -> Mapping[PartKey, float]:
+        """Return the calls of each part in one operation of a task."""
+        return self._calls.get((task, arm), {})
+
+    def cost(self, task: str, arm: str, key: PartKey) -> Value | None:
+        """Return what one call of a part costs in a task, None where it is not known."""
+        return self._costs.get((task, arm, key))
+
+    def in_task(self, task: str, arm: str) -> Mapping[PartKey, Value]:
+        """Return the costs that a source gives for a task beside its means over all tasks."""
+        return self._in_task.get((task, arm), {})
+
+    def is_published(self, task: str, arm: str) -> bool:
+        """Return whether a task's total is a row of somebody's table."""
+        return (task, arm) in self._published
+
+
+def rows_of(
+    datasets: Sequence[Dataset],
+    *,
+    baseline: str | None,
+    calls: Mapping[str, Mapping[str, float]],
+) -> DifferenceRows:
+    """Return the rows of all datasets together.
+
+    Configurations of the same name in two datasets are told apart by the dataset's name.
+
+    Raises:
+        UsageError: If the baseline is not among the configurations, or not clear.
+    """
+    renamed = _names(datasets)
+    rows = DifferenceRows()
+    for dataset, names in zip(datasets, renamed, strict=True):
+        _take(rows, dataset, names)
+    _take_calls(rows, calls)
+    rows.baseline = _baseline(datasets, renamed, baseline)
+    return rows
+
+
+def _names(datasets: Sequence[Dataset]) -> list[dict[str, str]]:
+    """Return by dataset what its configurations are called here."""
+    found: list[dict[str, str]] = []
+    taken: set[str] = set()
+    for number, dataset in enumerate(datasets):
+        own = {name: name for name in dataset.configurations}
+        twice = [name for name in own if name in taken]
+        # A table of totals and a table of hooks of the same configuration belong together.
+        parts_only = not _has_totals(dataset) or not any(map(_has_totals, datasets[:number]))
+        if twice and not parts_only:
+            own.update({name: f"{dataset.name}: {name}" for name in twice})
+        taken.update(own.values())
+        found.append(own)
+    return found
+
+
+def _has_totals(dataset: Dataset) -> bool:
+    rows = dataset.aggregates
+    return dataset.runs.height > 0 or any(
+        layer == "task" and not event and metric == "duration"
+        for layer, event, metric in rows.select("layer", "event", "metric").iter_rows()
+    )
+
+
+def _baseline(
+    datasets: Sequence[Dataset], renamed: Sequence[Mapping[str, str]], given: str | None
+) -> str | None:
+    every = [name for names in renamed for name in names.values()]
+    if given is not None:
+        if given not in every:
+            raise UsageError(
+                f"there is no configuration {given!r}",
+                hint=f"Configurations: {', '.join(dict.fromkeys(every))}",
+            )
+        return given
+    own = datasets[0].manifest.baseline
+    if own is not None:
+        return renamed[0].get(own, own)
+    names = list(renamed[0].values())
+    if len(names) == 1:
+        return names[0]
+    if len(datasets) > 1:
+        raise UsageError(
+            "which configuration is the baseline is not clear",
+            source=datasets[0].name,
+            hint=f"Say it with --baseline: {', '.join(names)}",
+        )
+    return None
+
+
+def _take(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]) -> None:
+    summaries = list(published_summaries(dataset))
+    # A figure of our own is not rounded; a table's is, to what it prints.
+    steps = {} if dataset.manifest.origin == "measured" else _rounding_steps(summaries)
+    for row in summaries:
+        arm = names.get(row.configuration, row.configuration)
+        key = PartKey(row.layer, row.event, row.labels)
+        if row.metric == PER_CALL and row.typical:
+            rows._calls.setdefault((row.task, arm), {})[key] = row.typical
+        elif row.typical is None:
+            continue
+        elif row.metric == IN_TASK:
+            value = _value(row, steps)
+            rows._in_task.setdefault((row.task, arm), {})[key] = value
+        elif row.metric == "tracer_cost":
+            rows.has_tracer_cost |= "left_in" in row.labels
+        elif row.metric != "duration":
+            continue
+        elif row.event:
+            rows._costs[row.task, arm, key] = _value(row, steps)
+        elif row.layer == "task":
+            rows.totals[row.task, arm] = _value(row, steps)
+            if dataset.manifest.origin != "measured":
+                rows._published.add((row.task, arm))
+    _take_measured(rows, dataset, names)
+
+
+def _take_measured(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]) -> None:
+    """Add the totals of measured runs where no row gives them."""
+    if not dataset.runs.height:
+        return
+    for series in series_of(dataset):
+        key = (series.task, names.get(series.configuration, series.configuration))
+        summary = summary_of(series)
+        if key in rows.totals or summary.typical is None:
+            continue
+        n = summary.effective_n or summary.n or 1
+        margin = _Z_95 * (summary.sd or 0.0) / math.sqrt(n)
+        rows.totals[key] = Value(summary.typical, margin, summary.unit)
+
+
+def _take_calls(rows: DifferenceRows, calls: Mapping[str, Mapping[str, float]]) -> None:
+    """Add calls that were given by hand, to every configuration of their task.
+
+    Unit costs that belong to no task stand for every task.
+    """
+    arms = {arm for _, arm in rows.totals}
+    for task, counts in calls.items():
+        for arm in arms:
+            for event, count in counts.items():
+                key = PartKey("hook", event)
+                rows._calls.setdefault((task, arm), {})[key] = count
+                if (task, arm, key) not in rows._costs:
+                    found = [
+                        value
+                        for (_, other, each), value in rows._costs.items()
+                        if other == arm and each == key
+                    ]
+                    if len(found) == 1:
+                        rows._costs[task, arm, key] = found[0]
+
+
+def _value(row: TaskSummary, steps: Mapping[tuple[str, str], float]) -> Value:
+    assert row.typical is not None
+    spread = _Z_95 * row.sd if row.sd else 0.0
+    rounding = steps.get((row.layer, row.metric), 0.0) / 2 if row.sd is None else 0.0
+    return Value(row.typical, spread + rounding, row.unit)
+
+
+def _rounding_steps(rows: Sequence[TaskSummary]) -> dict[tuple[str, str], float]:
+    """Return the step that a table's values are printed to, by layer and metric.
+
+    The largest power of ten that divides them all; 0 where there is none from a thousandth on.
+    """
+    values: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row.typical is not None and row.sd is None and row.metric in ("duration", IN_TASK):
+            values.setdefault((row.layer, row.metric), []).append(row.typical)
+    return {key: _step(found) for key, found in values.items()}
+
+
+def _step(values: Sequence[float]) -> float:
+    for power in range(6, -4, -1):
+        step = 10.0**power
+        if all(math.isclose(value / step, round(value / step), abs_tol=1e-6) for value in values):
+            return step
+    return 0.0

@@ -1,0 +1,335 @@
+"""What a trace says: each hook, each in its system call, the tracer's own cost, the loss."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from excise.capture.journal import Aggregate, Loss
+from excise.cost.tracer_cost import TracerCost, calibrated
+from excise.errors import FormatError
+from excise.formats.trace_rows import HOOK, layer_and_event
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from excise.formats.function_graph import FunctionGraph
+
+CYCLES: Final = "cycles"
+_CALLER_LINE: Final = re.compile(
+    rb": (?:\S+: \((?P<exit>[\w.]+)[^ )]* <- (?P<function>[\w.]+)\)"
+    rb"|(?P<called>[\w.]+) <-(?P<by>[\w.]+))"
+)
+
+
+class Cpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One processor's buffer: events lost, and read."""
+
+    cpu: int
+    overrun: int = 0
+    dropped: int = 0
+    commit_overrun: int = 0
+    read: int = 0
+
+
+class Matched(msgspec.Struct, frozen=True, kw_only=True):
+    """How many functions a pattern chose."""
+
+    pattern: str
+    functions: int
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether this kernel has a back-end, and in an instance of one's own."""
+
+    backend: str
+    offered: bool
+    instance: bool
+    why: str
+
+
+class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What the probe says of a trace; see `docs/trace.md`."""
+
+    kernel_release: str
+    lsm: str
+    backend: str
+    reason: str
+    offers: list[Offer]
+    instance: str | None
+    matched: list[Matched]
+    functions: list[str]
+    refused: list[str]
+    clock: str
+    cycles_per_s: float | None
+    syscalls: bool
+    interruptions: bool
+    calibration_calls: int
+    cpus: list[Cpu]
+    missed: int
+    trace_bytes: int
+    wall_ns: int
+    untraced_wall_ns: list[int]
+    exit_code: int | None
+    stopped: bool
+
+    @property
+    def slowdown(self) -> float | None:
+        """Return the traced time over the median untraced one, None where not measured."""
+        if not self.untraced_wall_ns:
+            return None
+        ordered = sorted(self.untraced_wall_ns)
+        middle = ordered[len(ordered) // 2]
+        return self.wall_ns / middle if middle else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookTrace:
+    """A trace of hooks.
+
+    Attributes:
+        unit: `ns`, or `cycles` where the durations are of the time stamp counter.
+        tracer: The tracer's own cost in that unit; None where nothing was calibrated.
+        subtracted: Whether it was taken out of the durations.
+        functions: One row for each traced function that was called: `function`, `calls`, `timed`,
+            `disturbed`, `self`, `min`, `median`, `mean`, `p99`, `max`, `below_floor`.
+        by_syscall: The same for each `syscall` and `function`.
+        syscalls: `syscall` and `entered`.
+        callers: Calls by `function` and `caller`, where the trace tells.
+        never: Functions that were traced and not called.
+        losses: Everything that is missing.
+        graph: The trace itself, read.
+    """
+
+    summary: TraceSummary
+    unit: str
+    tracer: TracerCost | None
+    subtracted: bool
+    functions: pl.DataFrame
+    by_syscall: pl.DataFrame
+    syscalls: pl.DataFrame
+    callers: pl.DataFrame
+    never: tuple[str, ...]
+    losses: tuple[Loss, ...]
+    graph: FunctionGraph
+
+    @property
+    def coverage(self) -> float:
+        """Return the part of the traced functions that was called."""
+        traced = len(self.summary.functions)
+        return (traced - len(self.never)) / traced if traced else 0.0
+
+
+def read_hook_trace(
+    trace: Path, *, summary: bytes, calibration: bytes, subtract: bool = False, cycles: bool = False
+) -> HookTrace:
+    """Return what a trace by the probe says.
+
+    Args:
+        trace: Its text.
+        summary: The probe's JSON line about it.
+        calibration: Text of the calibration.
+        subtract: Take the tracer's own cost out of every duration.
+        cycles: Give durations in cycles of the time stamp counter where they are.
+
+    Raises:
+        FormatError: If the summary is none, or the trace holds no line that can be read.
+    """
+    from excise.formats.function_graph import read_function_graph
+
+    try:
+        known = msgspec.json.decode(summary, type=TraceSummary)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"is no summary of a trace: {error}", source=f"{trace.name}") from error
+    graph = read_function_graph(trace, paths=False)
+    factor, unit = _scale(graph, known, cycles=cycles)
+    tracer = calibrated(calibration, source=f"{trace.name}, calibration", factor=factor)
+    taken = tracer if subtract else None
+    functions = _durations(graph, "function", factor=factor, tracer=tracer, taken=taken)
+    called = set(functions.get_column("function"))
+    return HookTrace(
+        summary=known,
+        unit=unit,
+        tracer=tracer,
+        subtracted=taken is not None,
+        functions=functions,
+        by_syscall=_durations(
+            graph, "syscall", "function", factor=factor, tracer=tracer, taken=taken
+        ),
+        syscalls=_entered(graph),
+        callers=_callers(trace, known.backend),
+        never=tuple(name for name in known.functions if name not in called),
+        losses=tuple(_losses(graph, known)),
+        graph=graph,
+    )
+
+
+def _scale(graph: FunctionGraph, summary: TraceSummary, *, cycles: bool) -> tuple[float, str]:
+    """Return what durations are multiplied with, and their unit then."""
+    if not graph.ticks or graph.graph_lines:
+        return 1.0, "ns"
+    if cycles or summary.cycles_per_s is None:
+        return 1.0, CYCLES
+    return 1e9 / summary.cycles_per_s, "ns"
+
+
+def _durations(
+    graph: FunctionGraph,
+    *keys: str,
+    factor: float,
+    tracer: TracerCost | None,
+    taken: TracerCost | None,
+) -> pl.DataFrame:
+    import polars as pl
+
+    floor = taken.floor if taken else 0.0
+    found = graph.by(*keys).with_columns(self_mean=pl.col("self_ns") / pl.col("timed"))
+    named = {
+        "min": "min_ns",
+        "median": "median_ns",
+        "mean": "mean_ns",
+        "p99": "p99_ns",
+        "max": "max_ns",
+        "self": "self_mean",
+    }
+    columns = [(pl.col(old) * factor - floor).alias(new) for new, old in named.items()]
+    limit = tracer.floor_p95 - floor if tracer else None
+    below = pl.col("median") <= limit if limit is not None else pl.lit(None, dtype=pl.Boolean)
+    return (
+        found.select(*keys, "calls", "timed", "disturbed", *columns)
+        .with_columns(below_floor=below)
+        .sort(pl.col("calls") * pl.col("mean").fill_null(0.0), descending=True)
+    )
+
+
+def _entered(graph: FunctionGraph) -> pl.DataFrame:
+    import polars as pl
+
+    return (
+        graph.syscalls.group_by("syscall")
+        .agg(entered=pl.col("entered").sum())
+        .sort("entered", "syscall", descending=[True, False])
+    )
+
+
+def _callers(trace: Path, backend: str) -> pl.DataFrame:
+    """Return who called, from the lines that say so: the function tracer's, and probes' returns."""
+    import polars as pl
+
+    counts: dict[tuple[str, str], int] = {}
+    if backend != "function_graph":
+        with trace.open("rb") as lines:
+            for line in lines:
+                match = _CALLER_LINE.search(line)
+                if match is None:
+                    continue
+                function, caller = (
+                    (match["function"], match["exit"])
+                    if match["function"]
+                    else (match["called"], match["by"])
+                )
+                key = (function.decode(), caller.decode())
+                counts[key] = counts.get(key, 0) + 1
+    rows = [(function, caller, count) for (function, caller), count in counts.items()]
+    schema = {"function": pl.String, "caller": pl.String, "calls": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row").sort(
+        "function", "calls", descending=[False, True]
+    )
+
+
+def _losses(graph: FunctionGraph, summary: TraceSummary) -> Iterator[Loss]:
+    yield from graph.losses
+    for cpu in summary.cpus:
+        for name in ("overrun", "dropped", "commit_overrun"):
+            count = getattr(cpu, name)
+            if count:
+                words = name.replace("_", " ")
+                yield Loss(source=f"CPU {cpu.cpu}", reason=f"events lost: {words}", count=count)
+    if summary.missed:
+        yield Loss(source=summary.backend, reason="returns that had no room", count=summary.missed)
+    if summary.refused:
+        yield Loss(
+            source=summary.backend,
+            reason="functions that the kernel did not let be traced",
+            count=len(summary.refused),
+            text=", ".join(summary.refused)[:200],
+        )
+
+
+def trace_records(found: HookTrace, *, task: str, configuration: str) -> Iterator[Aggregate]:
+    """Yield the journal's rows of a trace: by hook and system call, totals, the tracer's cost."""
+    key: dict[str, Any] = {"task": task, "configuration": configuration}
+    for wall_ns in found.summary.untraced_wall_ns[:1]:
+        yield Aggregate(**key, metric="duration", unit="ns", mean=float(wall_ns), note="untraced")
+    yield from _tracer_rows(found, key)
+    # Functions inside of hooks are no parts of the whole beside them.
+    hooks = [layer_and_event(name)[0] == HOOK for name in found.functions.get_column("function")]
+    for row in found.by_syscall.iter_rows(named=True):
+        yield from _function_rows(found, row, key, tops=HOOK if any(hooks) else None)
+    for row in found.syscalls.iter_rows(named=True):
+        yield Aggregate(
+            **key,
+            layer="syscall",
+            event=row["syscall"] or "(none)",
+            metric="count",
+            unit="1",
+            count=float(row["entered"]),
+        )
+
+
+def _tracer_rows(found: HookTrace, key: Mapping[str, Any]) -> Iterator[Aggregate]:
+    if found.tracer is None:
+        return
+    state = "subtracted" if found.subtracted else "left_in"
+    backend = found.summary.backend
+    common: dict[str, Any] = {**key, "layer": "probe", "event": backend, "metric": "tracer_cost"}
+    yield Aggregate(
+        **common,
+        labels=f"share=floor,state={state}",
+        unit=found.unit,
+        count=float(found.tracer.calls),
+        median=found.tracer.floor,
+        min=found.tracer.floor_p05,
+        max=found.tracer.floor_p95,
+        note="5th and 95th percentile of an empty function",
+    )
+    yield Aggregate(
+        **common,
+        labels=f"share=nested,state={state}",
+        unit=found.unit,
+        count=float(found.tracer.calls),
+        median=found.tracer.nested,
+    )
+    if found.summary.slowdown is not None:
+        yield Aggregate(**{**common, "metric": "slowdown"}, unit="1", mean=found.summary.slowdown)
+
+
+def _function_rows(
+    found: HookTrace, row: Mapping[str, Any], key: Mapping[str, Any], *, tops: str | None
+) -> Iterator[Aggregate]:
+    layer, event = layer_and_event(row["function"])
+    labels = f"syscall={row['syscall']}" if row["syscall"] else ""
+    common: dict[str, Any] = {**key, "layer": layer, "event": event, "labels": labels}
+    notes = []
+    if row["below_floor"]:
+        notes.append("below the tracer's noise floor")
+    if row["disturbed"]:
+        notes.append(f"{row['disturbed']:,} calls with interrupts or other tasks inside")
+    yield Aggregate(
+        **common,
+        metric="duration",
+        unit=found.unit,
+        count=float(row["calls"]),
+        min=row["min"],
+        median=row["median"],
+        mean=row["mean"],
+        max=row["max"],
+        note="; ".join(notes),
+    )
+    if tops in (None, layer):
+        yield Aggregate(**common, metric="per_call", unit="1", mean=float(row["calls"]))

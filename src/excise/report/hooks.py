@@ -1,0 +1,254 @@
+"""Reports of traced hooks: each hook, each in its system call, the tracer's own cost, coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from excise.cost.hook_trace import HookTrace
+from excise.report import tables
+from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
+from excise.units import format_ns
+
+_MOST_ROWS: Final = 60
+_STATISTICS: Final = ("min", "median", "mean", "p99", "max", "self")
+
+
+def build_hook_trace(found: HookTrace, *, title: str, by_syscall: bool = True) -> Report:
+    """Return a trace of hooks as a report.
+
+    Args:
+        found: The trace.
+        title: What was traced.
+        by_syscall: Whether to show each hook in each system call.
+    """
+    sections = [
+        Section(heading="What was traced", blocks=_traced(found)),
+        Section(
+            heading="Functions",
+            blocks=[_functions_table(found, found.functions, keys=("function",), name="functions")],
+        ),
+    ]
+    if by_syscall and found.summary.syscalls:
+        table = _functions_table(
+            found, found.by_syscall, keys=("syscall", "function"), name="by-syscall"
+        )
+        sections.append(
+            Section(heading="By system call", blocks=[table, _syscalls_table(found.syscalls)])
+        )
+    if found.callers.height:
+        sections.append(Section(heading="Who calls them", blocks=[_callers_table(found.callers)]))
+    sections.append(Section(heading="The tracer's own cost", blocks=_tracer(found)))
+    sections.append(Section(heading="Coverage", blocks=_coverage(found)))
+    if found.losses:
+        table = tables.losses_table(found.losses)
+        sections.append(Section(heading="Lost data", blocks=[table]))
+    return Report(title=title, sections=sections, data=_data(found))
+
+
+def _traced(found: HookTrace) -> list[Block]:
+    known = found.summary
+    how = f"Traced by {known.backend}: {known.reason}."
+    where = f"in an instance of its own, {known.instance}" if known.instance else "at the top"
+    patterns = ", ".join(f"{each.pattern}: {each.functions}" for each in known.matched)
+    text = (
+        f"{len(known.functions):,} functions ({patterns}) of Linux {known.kernel_release}, "
+        f"{where}; "
+        f"security modules: {known.lsm or 'unknown (securityfs is not mounted)'}."
+    )
+    blocks: list[Block] = [Paragraph(text=how), Paragraph(text=text)]
+    if known.slowdown is not None:
+        untraced = sorted(known.untraced_wall_ns)[len(known.untraced_wall_ns) // 2]
+        blocks.append(
+            Paragraph(
+                text=f"Traced it took {format_ns(float(known.wall_ns))}, untraced "
+                f"{format_ns(float(untraced))}: {100 * (known.slowdown - 1):+.1f} %.",
+                kind="result",
+            )
+        )
+    else:
+        blocks.append(
+            Paragraph(text="What tracing cost the workload was not measured (see --untraced).")
+        )
+    lost = sum(loss.count for loss in found.losses)
+    if lost:
+        blocks.append(Paragraph(text=f"{lost:,} records are missing (see below).", kind="warning"))
+    if known.stopped:
+        blocks.append(Paragraph(text="A signal ended the trace early.", kind="warning"))
+    return blocks
+
+
+def _functions_table(
+    found: HookTrace, rows: pl.DataFrame, *, keys: Sequence[str], name: str
+) -> Table:
+    shown = rows.head(_MOST_ROWS)
+    state = "without" if found.subtracted else "with"
+    notes = []
+    if rows.height > shown.height:
+        notes.append(
+            f"{rows.height - shown.height:,} more rows, those that took least, are in the capture"
+        )
+    if found.tracer is None and found.summary.calibration_calls:
+        notes.append("The tracer's own cost is not known: it gives no durations.")
+    columns = [Column(name=key, heading=key.capitalize(), align="left") for key in keys]
+    columns.append(Column(name="calls", heading="Calls"))
+    columns += [
+        Column(
+            name=each,
+            heading=each,
+            value_unit=found.unit,
+            optional=each in ("p99", "self", "max", "min"),
+        )
+        for each in _STATISTICS
+    ]
+    columns.append(Column(name="disturbed", heading="Disturbed", optional=True))
+    columns.append(Column(name="below", heading="Noise", align="left"))
+    return Table(
+        name=name,
+        columns=columns,
+        rows=[_function_row(found, row, keys) for row in shown.iter_rows(named=True)],
+        caption=f"Durations {state} the tracer's own cost; disturbed: calls with interrupts or "
+        "other tasks inside; ≤ floor: not above what the tracer itself adds",
+        notes=notes,
+    )
+
+
+def _function_row(found: HookTrace, row: Mapping[str, Any], keys: Sequence[str]) -> list[Cell]:
+    return [
+        *(Cell(text=str(row[key]) or "(none)") for key in keys),
+        Cell(text=f"{row['calls']:,}", value=row["calls"]),
+        *(tables.value_cell(row[each], found.unit) for each in _STATISTICS),
+        Cell(text=f"{row['disturbed']:,}", value=row["disturbed"]),
+        Cell(text="≤ floor", emphasis="muted") if row["below_floor"] else Cell(text=""),
+    ]
+
+
+def _syscalls_table(rows: pl.DataFrame) -> Table:
+    return Table(
+        name="syscalls",
+        columns=[
+            Column(name="syscall", heading="System call", align="left"),
+            Column(name="entered", heading="Entered"),
+        ],
+        rows=[
+            [
+                Cell(text=row["syscall"] or "(none)"),
+                Cell(text=f"{row['entered']:,}", value=row["entered"]),
+            ]
+            for row in rows.head(_MOST_ROWS).iter_rows(named=True)
+        ],
+        caption="How often each system call was entered",
+    )
+
+
+def _callers_table(rows: pl.DataFrame) -> Table:
+    return Table(
+        name="callers",
+        columns=[
+            Column(name="function", heading="Function", align="left"),
+            Column(name="caller", heading="Called by", align="left"),
+            Column(name="calls", heading="Calls"),
+        ],
+        rows=[
+            [Cell(text=function), Cell(text=caller), Cell(text=f"{calls:,}", value=calls)]
+            for function, caller, calls in rows.head(2 * _MOST_ROWS).iter_rows()
+        ],
+        caption="Call sites that the workload reached",
+    )
+
+
+def _tracer(found: HookTrace) -> list[Block]:
+    cost = found.tracer
+    if cost is None:
+        text = "Not measured: this back-end gives no durations, or the calibration was left out."
+        return [Paragraph(text=text)]
+    rows = [
+        ("empty function", cost.floor, f"{cost.calls:,} calls"),
+        ("5th percentile", cost.floor_p05, ""),
+        ("95th percentile: the noise floor", cost.floor_p95, ""),
+        ("added by each traced call inside", cost.nested, ""),
+    ]
+    return [
+        Table(
+            name="tracer",
+            columns=[
+                Column(name="what", heading="What", align="left"),
+                Column(name="value", heading=found.summary.backend, value_unit=found.unit),
+                Column(name="note", heading="", align="left"),
+            ],
+            rows=[
+                [Cell(text=what), tables.value_cell(value, found.unit), Cell(text=note)]
+                for what, value, note in rows
+            ],
+            caption="Measured on an empty function in this run; "
+            + ("taken out of the figures" if found.subtracted else "left in the figures"),
+        )
+    ]
+
+
+def _coverage(found: HookTrace) -> list[Block]:
+    known = found.summary
+    called = len(known.functions) - len(found.never)
+    text = f"{called:,} of {len(known.functions):,} traced functions were called"
+    blocks: list[Block] = [Paragraph(text=f"{text} ({found.coverage:.0%}).")]
+    if found.never:
+        names = ", ".join(found.never[:_MOST_ROWS])
+        more = len(found.never) - _MOST_ROWS
+        blocks.append(
+            Paragraph(text=f"Never called: {names}{f' and {more:,} more' if more > 0 else ''}.")
+        )
+    return blocks
+
+
+def _data(found: HookTrace) -> dict[str, Any]:
+    import msgspec
+
+    cost = found.tracer
+    return {
+        "summary": msgspec.to_builtins(found.summary),
+        "unit": found.unit,
+        "slowdown": found.summary.slowdown,
+        "tracer": None
+        if cost is None
+        else {
+            "floor": cost.floor,
+            "floor_p05": cost.floor_p05,
+            "floor_p95": cost.floor_p95,
+            "nested": cost.nested,
+            "calls": cost.calls,
+            "subtracted": found.subtracted,
+        },
+        "functions": found.functions.to_dicts(),
+        "by_syscall": found.by_syscall.to_dicts(),
+        "syscalls": found.syscalls.to_dicts(),
+        "callers": found.callers.to_dicts(),
+        "never": list(found.never),
+        "coverage": found.coverage,
+        "losses": [
+            {"source": loss.source, "reason": loss.reason, "count": loss.count}
+            for loss in found.losses
+        ],
+    }
+
+
+def lsmpmon_text(found: HookTrace) -> str:
+    """Return the hooks as LSMPMON printed them: hook, min, max, ave, count.
+
+    Columns are whole numbers, in the trace's unit, which the first line says; `# clock_hz` lets
+    `excise import` read it back.
+    """
+    lines = [f"# unit: {found.unit}", f"# configuration: {found.summary.lsm or 'unknown'}"]
+    if found.unit == "ns":
+        lines.append("# clock_hz: 1e9")
+    elif found.summary.cycles_per_s is not None:
+        lines.append(f"# clock_hz: {found.summary.cycles_per_s:.0f}")
+    lines.append(f"{'hook':<32} {'min':>12} {'max':>14} {'ave':>12} {'count':>12}")
+    for row in found.functions.sort("function").iter_rows(named=True):
+        if row["mean"] is None:
+            continue
+        name = row["function"].removeprefix("security_")
+        least, most, mean = (max(row[key], 0.0) for key in ("min", "max", "mean"))
+        lines.append(f"{name:<32} {least:>12.0f} {most:>14.0f} {mean:>12.0f} {row['calls']:>12}")
+    return "\n".join(lines) + "\n"

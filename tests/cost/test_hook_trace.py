@@ -1,0 +1,163 @@
+"""What a trace says: hooks by system call, the tracer's cost, coverage, loss, LSMPMON's columns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trace_text import CALIBRATION, begin, end, leaf, note, text
+
+from captures import manifest
+from excise.cost.difference import difference_attributions
+from excise.cost.hook_trace import HookTrace, read_hook_trace, trace_records
+from excise.errors import FormatError
+from excise.events.load import from_records
+from excise.formats import lsmpmon
+from excise.formats.registry import Options
+from excise.report.hooks import build_hook_trace, lsmpmon_text
+from excise.report.write import render
+
+SUMMARY: dict[str, Any] = {
+    "version": "0", "kernel_release": "6.12.0", "lsm": "capability,apparmor",
+    "backend": "function_graph", "reason": "the kernel has it", "offers": [],
+    "instance": "excise-1", "matched": [{"pattern": "security_*", "functions": 3}],
+    "functions": ["security_file_open", "security_inode_permission", "security_path_mknod"],
+    "refused": [], "clock": "local", "cycles_per_s": None, "syscalls": True,
+    "interruptions": True, "calibration_calls": 5, "cpus": [{"cpu": 0}], "missed": 0,
+    "trace_bytes": 1, "wall_ns": 1_100, "untraced_wall_ns": [1_000], "exit_code": 0,
+    "stopped": False,
+}  # fmt: skip
+
+GRAPH = text(
+    note("sys_enter: NR 257 (0, 0, 0, 0, 0, 0)"),
+    leaf("security_inode_permission", 940),
+    leaf("security_inode_permission", 960),
+    begin("security_file_open"),
+    leaf("apparmor_file_open", 1740, depth=1),
+    end("security_file_open", 3000),
+    note("sys_exit: NR 257 = 3"),
+    note("sys_enter: NR 262 (0, 0, 0, 0, 0, 0)"),
+    leaf("security_inode_permission", 740),
+    note("sys_exit: NR 262 = 0"),
+)
+PROBES = "\n".join(
+    [
+        "  sh-7  [000] .....  1000: sys_enter: NR 257 (0, 0, 0, 0, 0, 0)",
+        "  sh-7  [000] .....  2000: security_file_open__in: (security_file_open+0x4/0x90)",
+        "  sh-7  [000] .....  3000: security_file_open__out: (g+0xf8 <- security_file_open)",
+        "  sh-7  [000] .....  4000: sys_exit: NR 257 = 3",
+        "",
+    ]
+).encode()  # fmt: skip
+
+
+def traced(
+    folder: Path,
+    trace: bytes = GRAPH,
+    *,
+    subtract: bool = False,
+    cycles: bool = False,
+    **changes: Any,
+) -> HookTrace:
+    path = folder / "trace.txt"
+    path.write_bytes(trace)
+    return read_hook_trace(
+        path,
+        summary=json.dumps({**SUMMARY, **changes}).encode(),
+        calibration=CALIBRATION,
+        subtract=subtract,
+        cycles=cycles,
+    )
+
+
+def test_each_hook_is_counted_and_timed_in_its_system_call(tmp_path: Path) -> None:
+    found = traced(tmp_path)
+    rows = {(row["syscall"], row["function"]): row for row in found.by_syscall.to_dicts()}
+    assert rows["openat", "security_inode_permission"]["calls"] == 2
+    assert rows["openat", "security_inode_permission"]["mean"] == 950
+    assert rows["newfstatat", "security_inode_permission"]["max"] == 740
+    assert rows["openat", "security_file_open"]["self"] == 3000 - 1740
+    assert found.syscalls.rows() == [("newfstatat", 1), ("openat", 1)]
+    assert found.summary.slowdown == pytest.approx(1.1)
+
+
+def test_the_tracers_cost_is_a_row_and_is_subtracted_only_when_asked_for(tmp_path: Path) -> None:
+    left, taken = traced(tmp_path), traced(tmp_path, subtract=True)
+    assert left.tracer is not None
+    assert (left.tracer.floor, left.tracer.nested) == (740, 1440)
+    assert not left.subtracted
+    means = [dict(each.functions.select("function", "mean").rows()) for each in (left, taken)]
+    assert means[0]["security_inode_permission"] == pytest.approx(880)
+    assert means[1]["security_inode_permission"] == pytest.approx(140)
+    below = dict(left.by_syscall.select("syscall", "below_floor").rows())
+    assert below["newfstatat"] is True
+
+
+def test_functions_that_never_ran_are_named(tmp_path: Path) -> None:
+    found = traced(tmp_path)
+    assert found.never == ("security_path_mknod",)
+    assert found.coverage == pytest.approx(2 / 3)
+
+
+def test_cycles_become_nanoseconds_by_the_measured_frequency(tmp_path: Path) -> None:
+    changes = {"backend": "kprobe", "clock": "x86-tsc", "cycles_per_s": 2e9}
+    found = traced(tmp_path, PROBES, **changes)
+    assert found.unit == "ns"
+    assert found.functions.select("function", "mean").rows() == [("security_file_open", 500.0)]
+    assert found.callers.rows() == [("security_file_open", "g", 1)]
+    assert traced(tmp_path, PROBES, cycles=True, **changes).functions["mean"][0] == 1000.0
+
+
+def test_loss_is_declared_by_processor(tmp_path: Path) -> None:
+    cpus = [{"cpu": 0, "overrun": 7}, {"cpu": 1, "dropped": 2}]
+    losses = traced(tmp_path, cpus=cpus, missed=3, refused=["a", "b"]).losses
+    assert [(loss.source, loss.count) for loss in losses] == [
+        ("CPU 0", 7),
+        ("CPU 1", 2),
+        ("function_graph", 3),
+        ("function_graph", 2),
+    ]
+
+
+def test_a_summary_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(GRAPH)
+    with pytest.raises(FormatError, match="is no summary of a trace"):
+        read_hook_trace(tmp_path / "t", summary=b"{}", calibration=b"")
+
+
+def test_the_report_says_back_end_slowdown_coverage_and_noise(tmp_path: Path) -> None:
+    out = render(build_hook_trace(traced(tmp_path), title="t"), format="text", width=100)
+    for words in (
+        "Traced by function_graph: the kernel has it.",
+        "+10.0 %",
+        "740 ns ≤ floor",
+        "2 of 3 traced functions were called (67%)",
+        "Never called: security_path_mknod",
+    ):
+        assert words in " ".join(out.split())
+
+
+def test_lsmpmons_columns_are_read_back_by_its_reader(tmp_path: Path) -> None:
+    reading = lsmpmon.read(lsmpmon_text(traced(tmp_path)).encode(), Options(source="x"))
+    rows = {row.event: row for row in reading.aggregates}
+    permission = rows["inode_permission"]
+    assert (permission.min, permission.max, permission.mean) == (740, 960, 880)
+    assert permission.count == 3
+    assert reading.losses == []
+
+
+def test_two_traces_are_attributed_hook_by_hook_in_its_system_call(tmp_path: Path) -> None:
+    datasets = []
+    for name, wall_ns, extra in (("none", 1_000, 0), ("apparmor", 1_500, 500)):
+        trace = GRAPH.replace(b"  3.000 us", f"{(3000 + extra) / 1000:7.3f} us".encode())
+        found = traced(tmp_path, trace, untraced_wall_ns=[wall_ns])
+        records = trace_records(found, task="sh", configuration=name)
+        datasets.append(from_records(records, name=name, manifest=manifest(baseline=None)))
+    (row,) = difference_attributions(*datasets)
+    assert row.total == 500
+    assert row.parts[0].event == "file_open"
+    assert "syscall=openat" in row.parts[0].labels
+    assert row.parts[0].value == pytest.approx(500)
+    assert sum(part.value for part in row.parts if part.depth == 0) == pytest.approx(row.total)
