@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from excise.capture.manifest import Manifest
@@ -23,6 +23,7 @@ from excise.report.evidence import evidence_section
 from excise.report.levels import level_rows, level_sections
 from excise.report.model import Block, Chart, Paragraph, Report, Section, file_safe
 from excise.report.trends import trend_sections
+from excise.report.untotalled import untotalled_sections
 from excise.stats import AAOutcome, Verdict
 from excise.units import format_ratio
 
@@ -39,8 +40,11 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
     series = list(reader.read(metric=metric))
     rows = summaries(dataset, metric=metric, series=series)
     verdicts = list(stabilities(series))
+    loose = untotalled_sections(dataset)
+    summary = _summary_blocks(rows, metric) if rows or not loose else []
     sections = [
-        Section(heading="Summary", blocks=[*_warnings(dataset), *_summary_blocks(rows, metric)]),
+        Section(heading="Summary", blocks=[*_warnings(dataset), *summary]),
+        *loose,
         *trend_sections(rows, verdicts),
         *_memory(reader, metric, rows),
         *_entries(reader, metric),
@@ -85,30 +89,18 @@ def build_comparison(
     )
 
 
-def build_attribution(
-    *datasets: Dataset,
-    task: str | None = None,
-    baseline: str | None = None,
-    configuration: str | None = None,
-    calls: Mapping[str, Mapping[str, float]] | None = None,
-) -> Report:
-    """Return the attribution of totals and differences as a report; see `attributions`.
+def build_attribution(dataset: Dataset, *, task: str | None = None) -> Report:
+    """Return the attribution of a capture's tasks as a report.
 
     Raises:
-        UsageError: If there is no such task or configuration, or nothing to attribute.
+        UsageError: If there is no such task, or nothing to attribute.
     """
-    found = attributions(
-        *datasets, task=task, baseline=baseline, configuration=configuration, calls=calls
-    )
-    identities = [_identity(dataset) for dataset in datasets]
+    found = attributions(dataset, task=task)
     return Report(
-        title=" and ".join(dataset.manifest.title for dataset in datasets),
-        sections=[_attribution_section(found), *_proof(*datasets)],
-        facts=facts_of(datasets, private=False),
-        data={
-            **({"capture": identities[0]} if len(datasets) == 1 else {"captures": identities}),
-            "attributions": _plain(found),
-        },
+        title=dataset.manifest.title,
+        sections=[_attribution_section(found), *_proof(dataset)],
+        facts=facts_of([dataset], private=False),
+        data={"capture": _identity(dataset), "attributions": _plain(found)},
     )
 
 
@@ -144,7 +136,9 @@ def build_report(
         sections.append(_comparison_section(found, [dataset]))
         data |= _comparison_data(found)
     blocks: list[Block] = [] if found is not None else _warnings(dataset)
-    sections.append(Section(heading="Runs", blocks=[*blocks, *_summary_blocks(rows, metric)]))
+    loose = untotalled_sections(dataset)
+    summary = _summary_blocks(rows, metric) if rows or not loose else []
+    sections += [Section(heading="Runs", blocks=[*blocks, *summary]), *loose]
     data["summaries"] = _plain(rows)
     verdicts = list(stabilities(series))
     data["stability"] = _plain(verdicts)
