@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from excise.capture.manifest import Manifest
@@ -22,6 +22,7 @@ from excise.report import pictures, tables
 from excise.report.evidence import evidence_section
 from excise.report.levels import level_rows, level_sections
 from excise.report.model import Block, Chart, Paragraph, Report, Section, file_safe
+from excise.report.trace import trace_data, trace_sections, untraced
 from excise.report.trends import trend_sections
 from excise.report.untotalled import untotalled_sections
 from excise.stats import AAOutcome, Verdict
@@ -40,8 +41,9 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
     series = list(reader.read(metric=metric))
     rows = summaries(dataset, metric=metric, series=series)
     verdicts = list(stabilities(series))
-    loose = untotalled_sections(dataset)
-    summary = _summary_blocks(rows, metric) if rows or not loose else []
+    loose = [*untotalled_sections(dataset), *trace_sections(dataset)]
+    told = untraced(rows, dataset)
+    summary = _summary_blocks(told, metric) if told or not loose else []
     sections = [
         Section(heading="Summary", blocks=[*_warnings(dataset), *summary]),
         *loose,
@@ -58,6 +60,7 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
             "capture": _identity(dataset),
             "summaries": _plain(rows),
             "stability": _plain(verdicts),
+            **trace_data(dataset),
         },
     )
 
@@ -89,18 +92,30 @@ def build_comparison(
     )
 
 
-def build_attribution(dataset: Dataset, *, task: str | None = None) -> Report:
-    """Return the attribution of a capture's tasks as a report.
+def build_attribution(
+    *datasets: Dataset,
+    task: str | None = None,
+    baseline: str | None = None,
+    configuration: str | None = None,
+    calls: Mapping[str, Mapping[str, float]] | None = None,
+) -> Report:
+    """Return the attribution of totals and differences as a report; see `attributions`.
 
     Raises:
-        UsageError: If there is no such task, or nothing to attribute.
+        UsageError: If there is no such task or configuration, or nothing to attribute.
     """
-    found = attributions(dataset, task=task)
+    found = attributions(
+        *datasets, task=task, baseline=baseline, configuration=configuration, calls=calls
+    )
+    identities = [_identity(dataset) for dataset in datasets]
     return Report(
-        title=dataset.manifest.title,
-        sections=[_attribution_section(found), *_proof(dataset)],
-        facts=facts_of([dataset], private=False),
-        data={"capture": _identity(dataset), "attributions": _plain(found)},
+        title=" and ".join(dataset.manifest.title for dataset in datasets),
+        sections=[_attribution_section(found), *_proof(*datasets)],
+        facts=facts_of(datasets, private=False),
+        data={
+            **({"capture": identities[0]} if len(datasets) == 1 else {"captures": identities}),
+            "attributions": _plain(found),
+        },
     )
 
 
@@ -136,8 +151,10 @@ def build_report(
         sections.append(_comparison_section(found, [dataset]))
         data |= _comparison_data(found)
     blocks: list[Block] = [] if found is not None else _warnings(dataset)
-    loose = untotalled_sections(dataset)
-    summary = _summary_blocks(rows, metric) if rows or not loose else []
+    loose = [*untotalled_sections(dataset), *trace_sections(dataset, pictures=True)]
+    told = untraced(rows, dataset)
+    summary = _summary_blocks(told, metric) if told or not loose else []
+    data |= trace_data(dataset)
     sections += [Section(heading="Runs", blocks=[*blocks, *summary]), *loose]
     data["summaries"] = _plain(rows)
     verdicts = list(stabilities(series))
