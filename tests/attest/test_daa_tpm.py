@@ -578,3 +578,20 @@ def test_the_certificate_of_the_ek_is_followed_to_its_root(certified) -> None:
             other = key.endorsement_key(ek="ecc").public
             with pytest.raises(Refused, match="the EK certificate is of another key"):
                 check_endorsement(endorsement.certificate, ek=other, **given)
+
+
+def test_passwords_of_the_hierarchies_are_used() -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="swtpm") as folder,
+        software_tpm(Path(folder)) as tpm,
+    ):
+        tpm.tool("tpm2_changeauth", "-c", "owner", "mine")
+        tpm.tool("tpm2_changeauth", "-c", "endorsement", "theirs")
+        with pytest.raises(HostError, match=r"the TPM refuses: .*authorization"):
+            create_key(tpm.tcti)
+        place = create_key(tpm.tcti, owner_auth=b"mine")
+        with open_key(place, endorsement_auth=b"theirs") as key:
+            blob, secret = make_challenge(
+                key.endorsement_key().public, key.area.name, b"to be given back"
+            )
+            assert key.activate(blob, secret) == b"to be given back"

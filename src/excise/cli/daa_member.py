@@ -61,6 +61,24 @@ def join(
     ek: Annotated[
         str, typer.Option("--ek", help="The TPM's EK to use: ecc, rsa or ecc384.")
     ] = "ecc",
+    owner_auth: Annotated[
+        str | None,
+        typer.Option(
+            "--owner-auth",
+            metavar="FILE",
+            help="Password of the TPM's owner hierarchy; - for standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    endorsement_auth: Annotated[
+        str | None,
+        typer.Option(
+            "--endorsement-auth",
+            metavar="FILE",
+            help="Password of the TPM's endorsement hierarchy.",
+            show_default=False,
+        ),
+    ] = None,
     ek_certificate: Annotated[
         list[str] | None,
         typer.Option(
@@ -122,7 +140,9 @@ def join(
     if credential is not None:
         _take_credential(folder, credential, credential_signature, group, tpm, as_json=as_json)
         return
-    _make_key(folder, tpm, handle, bind, replace=replace, clear=clear)
+    _make_key(
+        folder, tpm, handle, bind, replace=replace, clear=clear, owner_auth=_password(owner_auth)
+    )
     if nonce is not None:
         _offline_key(folder, nonce, tpm, as_json=as_json)
         return
@@ -136,6 +156,7 @@ def join(
             expected=expected,
             certificates=[_der(name) for name in ek_certificate or []],
             ek=_ek(ek),
+            endorsement_auth=_password(endorsement_auth),
         )
     _say_joined(joined, as_json=as_json)
 
@@ -179,6 +200,7 @@ def _make_key(
     *,
     replace: bool,
     clear: bool,
+    owner_auth: bytes,
 ) -> None:
     """Make a key in the folder, unless it has one that is to be kept."""
     from excise.attest.daa.folders import write_software_key, write_tpm_key
@@ -207,7 +229,9 @@ def _make_key(
     except ValueError:
         raise UsageError(f"--handle {handle!r} is no number") from None
     bound = dict(parse_selection(bind)) if bind is not None else None
-    place = create_key(tpm, handle=number, bound_to=bound, clear=clear, replace=replace)
+    place = create_key(
+        tpm, handle=number, bound_to=bound, clear=clear, replace=replace, owner_auth=owner_auth
+    )
     write_tpm_key(folder, place)
 
 
@@ -273,6 +297,10 @@ def _der(name: str) -> bytes:
     from excise.attest.daa.admission import read_certificates
 
     return read_certificates(read_input(name), source=name)[0].public_bytes(Encoding.DER)
+
+
+def _password(name: str | None) -> bytes:
+    return read_input(name).rstrip(b"\r\n") if name is not None else b""
 
 
 def _ek(name: str) -> EkType:

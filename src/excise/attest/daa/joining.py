@@ -59,6 +59,7 @@ def join(
     expected: GroupPublicKey | None = None,
     certificates: Sequence[bytes] = (),
     ek: EkType = "ecc",
+    endorsement_auth: bytes = b"",
 ) -> Joined:
     """Join the group of a service with the key of a member's folder, and keep the credential.
 
@@ -68,6 +69,7 @@ def join(
         expected: The group's key as known from elsewhere; None to take the service's word.
         certificates: EK certificate and others of its chain, in DER; those in the TPM when empty.
         ek: Type of the EK to be addressed by.
+        endorsement_auth: Password of the TPM's endorsement hierarchy.
 
     Raises:
         Refused: The issuer refuses, is another than expected, or sent what is no credential.
@@ -86,7 +88,7 @@ def join(
         issued = _present(client, folder, key, opened, tpm=None).issued
         public = key.public
     else:
-        with open_key(place) as held:
+        with open_key(place, endorsement_auth=endorsement_auth) as held:
             issued = _join_tpm(client, folder, held, opened, place.public, certificates, ek)
             public = held.public
     if issued is None:

@@ -306,15 +306,21 @@ class TpmKey:
 
 
 @contextmanager
-def open_key(place: TpmKeyPlace) -> Iterator[TpmKey]:
+def open_key(place: TpmKeyPlace, *, endorsement_auth: bytes = b"") -> Iterator[TpmKey]:
     """Open a TPM and a member's key in it for a block of work.
+
+    Args:
+        place: Where the key is.
+        endorsement_auth: Password of the endorsement hierarchy, which a join needs.
 
     Raises:
         HostError: No TPM, or another key or none at the handle.
         FormatError: The public area is not one of a member's key.
     """
     with open_tpm(place.tcti) as tpm:
-        from tpm2_pytss import TSS2_Exception
+        from tpm2_pytss import ESYS_TR, TSS2_Exception
+
+        tpm.tr_set_auth(ESYS_TR.ENDORSEMENT, endorsement_auth)
 
         try:
             handle = patiently(lambda: tpm.tr_from_tpmpublic(place.handle))

@@ -4,6 +4,7 @@ A service is a Starlette application made by `make_app` and run by `serve`; its 
 problem+json (RFC 9457), made of the same errors the commands print.
 """
 
+from excise.attest.service import extra as extra  # first, for its error
 from excise.attest.service.app import Limits, json_body, json_response, make_app
 from excise.attest.service.client import ServiceClient
 from excise.attest.service.problems import PROBLEM_MEDIA_TYPE, Problem, problem_of
