@@ -63,7 +63,7 @@ def build(
         if not signer:
             raise UsageError("a signature names its signer", hint="Give --signer NAME")
         until = int(time.time()) + days * 86_400
-        data = sign_corim(data, _private_key(sign), signer=signer, not_after=until)
+        data = sign_corim(data, read_private_key(sign), signer=signer, not_after=until)
     if output == "-":
         typer.get_binary_stream("stdout").write(data)
         return
@@ -271,10 +271,14 @@ def _built(templates: list[str], name: str | None) -> bytes:
     return build_corim(manifests[0][1], [one for one in loaded if one is not manifests[0]])
 
 
-def _private_key(path: str) -> Any:
+def read_private_key(path: str) -> Any:
+    """Return an ECDSA private key in PEM without a password.
+
+    Raises:
+        FormatError: It is none.
+    """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
         key = load_pem_private_key(read_input(path), password=None)

@@ -52,15 +52,16 @@ class ReferenceStore:
         kept = tuple(one for one in self._builds.get(name, ()) if one.corim != held.corim)
         return ReferenceStore({**self._builds, name: (*kept, held)})
 
-    def only(self, build: str) -> ReferenceStore:
-        """Return the store with one build.
+    def only(self, *builds: str) -> ReferenceStore:
+        """Return the store with some builds alone.
 
         Raises:
             UsageError: There is no such build; the hint lists what exists.
         """
-        if build not in self._builds:
-            raise unknown_build(build, self.builds, source="reference values")
-        return ReferenceStore({build: self._builds[build]})
+        for build in builds:
+            if build not in self._builds:
+                raise unknown_build(build, self.builds, source="reference values")
+        return ReferenceStore({build: self._builds[build] for build in builds})
 
     def keys_for(
         self, *, implementation_id: bytes, instance_id: bytes

@@ -1,0 +1,17 @@
+"""A verifier as a service: Veraison's interface, sessions that are answered once, a web page."""
+
+from excise.attest.verifier.database import Database, open_database
+from excise.attest.verifier.engine import Engine
+from excise.attest.verifier.records import Records
+from excise.attest.verifier.service import VerifierSettings, verifier_app
+from excise.attest.verifier.signing import rotate
+
+__all__ = [
+    "Database",
+    "Engine",
+    "Records",
+    "VerifierSettings",
+    "open_database",
+    "rotate",
+    "verifier_app",
+]

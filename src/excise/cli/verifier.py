@@ -1,0 +1,178 @@
+"""`excise verifier`: a verifier as a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.verify_token import AllowOption, CorimKeyOption, CorimOption, PolicyOption
+from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.attest.service import Tls
+    from excise.evidence.corim import CorimOptions, ReferenceStore
+
+app = typer.Typer(no_args_is_help=True, help="Verify attestation as a service.")
+
+DatabaseOption = Annotated[
+    str,
+    typer.Option("--database", metavar="URL", help="A file for SQLite, or postgresql://HOST/NAME."),
+]
+
+
+@app.command("serve")
+def serve(
+    database: DatabaseOption = "verifier.sqlite",
+    corim: CorimOption = None,
+    corim_key: CorimKeyOption = None,
+    build: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--build",
+            metavar="NAME",
+            help="Appraise against this build alone; may be repeated. [default: all]",
+            show_default=False,
+        ),
+    ] = None,
+    policy: PolicyOption = "strict",
+    allow: AllowOption = None,
+    unsigned: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unsigned-corim",
+            help="Take endorsements that anybody submits, unsigned.",
+        ),
+    ] = False,
+    session_time: Annotated[
+        str, typer.Option("--session-time", metavar="TIME", help="How long a challenge holds.")
+    ] = "150s",
+    client_nonces: Annotated[
+        bool,
+        typer.Option(
+            "--client-nonces/--no-client-nonces", help="Let clients choose the challenge."
+        ),
+    ] = True,
+    page: Annotated[
+        bool | None,
+        typer.Option(
+            "--page/--no-page",
+            help="Serve the web page, which shows every session to who can reach it. "
+            "[default: on a loopback address]",
+            show_default=False,
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port; 0 for any that is free.")] = 8080,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-cert", metavar="FILE", help="Certificate chain in PEM.", show_default=False
+        ),
+    ] = None,
+    tls_key: Annotated[
+        str | None,
+        typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve Veraison's challenge-response, provisioning and discovery interfaces.
+
+    Example: excise verifier serve --corim refs --database verifier.sqlite --port 8080
+    """
+    from excise.attest.service import serve as run
+    from excise.attest.verifier import Database, VerifierSettings, verifier_app
+    from excise.cli.verify_token import load_references
+    from excise.evidence.appraisal import policy_of
+    from excise.units import parse_duration
+
+    store = load_references(corim, corim_key, None) if corim else _nothing()
+    settings = VerifierSettings(
+        policy=policy_of(policy, allow or ()),
+        builds=tuple(build or ()),
+        corim=_corim_options(corim_key, unsigned=unsigned),
+        session_s=parse_duration(session_time) / 1e9,
+        client_nonces=client_nonces,
+        page=_is_loopback(host) if page is None else page,
+    )
+    tls = _tls(tls_cert, tls_key)
+    opened = Database(database)
+    try:
+        application = verifier_app(opened, store, settings=settings)
+
+        def ready(url: str) -> None:
+            if as_json:
+                print_json({"url": url, "builds": list(store.builds)})
+            else:
+                typer.echo(f"verifier: {url} (policy {settings.policy.name})", err=True)
+
+        run(application, host=host, port=port, tls=tls, ready=ready)
+    finally:
+        opened.close()
+
+
+@app.command("rotate-key")
+def rotate_key(
+    database: DatabaseOption = "verifier.sqlite",
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="FILE",
+            help="Private key on P-256 in PEM. [default: a new one]",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a new key the one that signs; a running service takes it up within seconds.
+
+    Example: excise verifier rotate-key --database verifier.sqlite
+    """
+    from excise.attest.verifier import Records, open_database, rotate
+    from excise.cli.corim import read_private_key
+
+    given = read_private_key(key) if key is not None else None
+    if given is not None and given.curve.name != "secp256r1":
+        raise UsageError("results are signed with ES256, on P-256", source=key)
+    with open_database(database) as opened:
+        kid = rotate(Records(opened), key=given)
+    if as_json:
+        print_json({"kid": kid})
+    else:
+        typer.echo(f"{kid} signs from now on; earlier keys stay known", err=True)
+
+
+def _nothing() -> ReferenceStore:
+    from excise.evidence.corim import ReferenceStore
+
+    return ReferenceStore()
+
+
+def _corim_options(keys: list[str] | None, *, unsigned: bool) -> CorimOptions:
+    from excise.evidence.corim import KNOWN_PROFILES, CorimOptions
+    from excise.evidence.cose_key import read_key
+
+    trusted = tuple(read_key(read_input(name), source=name) for name in keys or ())
+    return CorimOptions(keys=trusted, require_signed=not unsigned, profiles=("", *KNOWN_PROFILES))
+
+
+def _is_loopback(host: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _tls(certificate: str | None, key: str | None) -> Tls | None:
+    from excise.attest.service import Tls
+
+    if (certificate is None) != (key is None):
+        raise UsageError("--tls-cert and --tls-key belong together")
+    if certificate is None or key is None:
+        return None
+    return Tls(certificate=Path(certificate), key=Path(key))
