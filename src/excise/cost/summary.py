@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from excise.cost.series import Series, series_of
 from excise.cost.trend import growth_of
 from excise.events.dataset import Dataset
+from excise.formats.trace_rows import DETAIL_METRICS, PATH
 from excise.stats import Growth, summarise
 
 
@@ -113,8 +114,14 @@ def summary_of(series: Series) -> TaskSummary:
 
 
 def published_summaries(dataset: Dataset) -> Iterator[TaskSummary]:
-    """Yield the rows of published tables, as their sources give them."""
+    """Yield the rows of published tables, as their sources give them.
+
+    What stands beside a duration (self time, a histogram) and the paths of a call tree are no rows
+    of a table.
+    """
     for row in dataset.aggregates.iter_rows(named=True):
+        if row["metric"] in DETAIL_METRICS or row["layer"] == PATH:
+            continue
         yield TaskSummary(
             task=row["task"],
             configuration=row["configuration"],

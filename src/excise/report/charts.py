@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from excise.report import charts_trace
 from excise.report.model import Chart
 from excise.report.plain import plain_value, visible
 
@@ -547,4 +548,5 @@ _DRAWERS = {
     "run_order": _draw_run_order,
     "waterfall": _draw_waterfall,
     "interval": _draw_interval,
+    **charts_trace.DRAWERS,
 }

@@ -20,6 +20,17 @@ MAX_POINTS = 5000
 
 _MOST_KEYS = 3
 
+Kind = Literal[
+    "distribution",
+    "run_order",
+    "waterfall",
+    "interval",
+    "range",
+    "flame",
+    "icicle",
+    "heat",
+    "histogram",
+]
 Emphasis = Literal["none", "good", "bad", "warn", "muted"]
 
 
@@ -152,6 +163,11 @@ class Chart:
       and `margin_high`, both ratios.
     - `range`: `label`, `value`, `series`, and if known `low`, `high` and `text`, which is printed
       at the dot. Labels may repeat, once a series.
+    - `flame`, `icicle`: `function`, `depth` (0 for the outermost), `start`, `end`, `role`
+      (`security` or `other`), `share` of all, `calls`, `text`.
+    - `heat`: `task`, `hook`, `value`, `calls`, and `text`, which is printed in the field.
+    - `histogram`: `hook`, its `place` from the top (0), `low`, `high`, `height` (0 to 1), `count`,
+      `share`.
 
     Attributes:
         name: File-name-safe name, unique in the report.
@@ -164,7 +180,7 @@ class Chart:
     """
 
     name: str
-    kind: Literal["distribution", "run_order", "waterfall", "interval", "range"]
+    kind: Kind
     title: str
     rows: Sequence[Mapping[str, Any]]
     unit: str
