@@ -34,12 +34,14 @@ class Proxy:
         before: Sees each command; what it returns, if anything, is the answer.
         after: Sees each command and its answer; what it returns is passed on.
         seen: Codes of the commands that passed.
+        exchange: Sends a command of another program to the TPM, which serves one client at a time.
     """
 
     path: Path
     before: Before = lambda _command: None
     after: After = lambda _command, response: response
     seen: list[int] = field(default_factory=list)
+    exchange: Callable[[bytes], bytes] = bytes
 
     @property
     def tcti(self) -> str:
@@ -85,6 +87,12 @@ def _listen(path: Path, serve: Callable[[socket.socket], None]) -> socket.socket
 def _commands(client: socket.socket, path: Path, proxy: Proxy) -> None:
     with client, socket.socket(socket.AF_UNIX) as server:
         server.connect(str(path))
+
+        def exchange(command: bytes) -> bytes:
+            server.sendall(command)
+            return message(server) or b""
+
+        proxy.exchange = exchange
         while True:
             command = message(client)
             if command is None:
@@ -92,8 +100,7 @@ def _commands(client: socket.socket, path: Path, proxy: Proxy) -> None:
             proxy.seen.append(code_of(command))
             response = proxy.before(command)
             if response is None:
-                server.sendall(command)
-                response = proxy.after(command, message(server) or b"")
+                response = proxy.after(command, exchange(command))
             client.sendall(response)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from excise.collect.tpm import tasks, wire
 from excise.collect.tpm.codes import COMMANDS
 from excise.collect.tpm.sessions import HmacMismatchError
 from excise.cost.tpm_record import record_of
-from excise.errors import HostError, UsageError
+from excise.errors import CaptureError, HostError, UsageError
 from excise.events.dataset import Dataset
 from excise.events.load import load_capture
 from software_tpm import SoftwareTpm, require, software_tpm
@@ -339,3 +340,68 @@ def test_an_interrupted_bench_keeps_what_it_measured_and_leaves_nothing(
     assert dataset.runs.height > 20
     assert dataset.sessions[-1].state == "interrupted"
     assert not dataset.losses
+
+
+def test_an_interrupted_bench_is_gone_on_with_by_the_same_command(
+    swtpm: SoftwareTpm, tmp_path: Path
+) -> None:
+    path, only = tmp_path / "t", ["PCR_Extend", "ReadClock"]
+    stopped = iter(range(30))
+
+    def stop(_text: str, _done: int, _total: int) -> None:
+        if next(stopped) == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    first = run_tpm_bench(swtpm.tcti, path, blocks=6, only=only, on_step=stop)
+    assert first.interrupted
+    with (path / "journal.jsonl").open("ab") as journal:
+        journal.write(b'{"kind": "run", "sequ')  # a power cut besides
+    second = run_tpm_bench(swtpm.tcti, path, blocks=6, only=only)
+    assert not second.interrupted
+    dataset = load_capture(path)
+    assert [each.state for each in dataset.sessions] == [
+        "started", "interrupted", "resumed", "finished",
+    ]  # fmt: skip
+    keys = dataset.runs.select("task", "configuration", "block")
+    assert keys.is_unique().all()
+    assert dataset.runs["sequence"].is_unique().all()
+    for (task, arm), rows in dataset.runs.partition_by(
+        "task", "configuration", as_dict=True
+    ).items():
+        assert sorted(rows["block"]) == list(range(7)), (task, arm)
+    assert second.verified > first.verified
+    assert dataset.losses[0].reason.startswith("torn last line")
+    with pytest.raises(CaptureError, match="already exists and is complete"):
+        run_tpm_bench(swtpm.tcti, path, blocks=6, only=only)
+
+
+def test_another_tpms_capture_is_not_gone_on_with(swtpm: SoftwareTpm, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+
+    def stop(_text: str, _done: int, _total: int) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    run_tpm_bench(swtpm.tcti, path, blocks=2, only=["ReadClock"], on_step=stop)
+    manifest = path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"SW TPM"', '"SLB9670"'))
+    with pytest.raises(CaptureError, match=r"another TPM.*SLB9670 against SW TPM"):
+        run_tpm_bench(swtpm.tcti, path, blocks=2, only=["ReadClock"])
+
+
+def test_what_others_do_with_the_tpm_is_no_fault_of_the_bench(
+    swtpm: SoftwareTpm, proxy: Proxy, tmp_path: Path
+) -> None:
+    area = wire.PASSWORD
+    digest = wire.u32(1) + wire.u16(0x000B) + bytes(range(32))
+    body = wire.u32(10) + wire.u32(len(area)) + area + digest
+    extend = struct.pack(">HII", 0x8002, 10 + len(body), COMMANDS["PCR_Extend"]) + body
+
+    def measure(command: bytes) -> bytes | None:
+        if code_of(command) == COMMANDS["ReadClock"]:
+            assert proxy.exchange(extend)[6:10] == bytes(4)  # as IMA would
+        return None
+
+    proxy.before = measure
+    done = run_tpm_bench(proxy.tcti, tmp_path / "t", blocks=1, only=["ReadClock"])
+    assert done.left == ()
+    assert any("PCR 10 of SHA256 changed" in text for text in done.skipped)

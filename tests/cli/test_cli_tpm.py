@@ -133,6 +133,25 @@ def test_compare_places_a_record_among_the_catalogue(
     assert "tpmscan-firmware" in out
 
 
+def test_own_records_are_part_of_the_catalogue(
+    excise: Excise, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    code, _, err = excise("tpm", "record", capture, "-o", tmp_path / "r.json", "--keep", "mine")
+    assert code == 0
+    assert "mine.json" in err
+    data = json.loads(excise("tpm", "compare", "--list", "--json")[1])["data"]
+    own = [each for each in data["tpms"] if each["identifier"].startswith("own:mine/")]
+    assert set(own[0]["extend"]) == {"none", "lazy", "saved", "hmac"}
+    code, out, _ = excise(
+        "tpm", "compare", "reference:tpm-hmac-2024", "--with", "own:mine", "--json"
+    )
+    assert json.loads(out)["data"]["placings"][0]["rank"] == 2
+    code, _, err = excise("tpm", "record", capture, "-o", tmp_path / "r.json", "--keep", "../x")
+    assert (code, "is no name of a record" in err) == (2, True)
+    assert excise("tpm", "compare", "own:none")[0] == 3
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -18,12 +18,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from msgspec.structs import replace
+
 from excise import __version__
 from excise.campaign.schedule import runs_of_block
 from excise.campaign.spec import TWIN_SUFFIX
 from excise.capture.journal import Effect, Event, Record, Run, RunHead, Session
 from excise.capture.manifest import Manifest
-from excise.capture.store import Capture, new_id, now
+from excise.capture.store import MANIFEST, Capture, new_id, now
 from excise.clock import Clock
 from excise.collect.host import boot_id, host_facts
 from excise.collect.tpm import capability, tasks
@@ -33,7 +35,10 @@ from excise.collect.tpm.keys import KeyRing
 from excise.collect.tpm.sessions import make_null_primary
 from excise.collect.tpm.tasks import EXTEND, MODES, NONE, TASKS, Bench, Task
 from excise.collect.tpm.wire import PASSWORD, Link, TpmError, clock, open_link, u32
-from excise.errors import HostError, UsageError
+from excise.cost.facts import disagreements
+from excise.errors import CaptureError, HostError, UsageError
+from excise.events.dataset import Dataset
+from excise.events.load import load_capture
 
 CLIENT: Final = f"{EXTEND}, client's work"
 TPM_LAYER: Final = "tpm"
@@ -89,6 +94,7 @@ class _Work:
     spent_ns: dict[str, int] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    done: set[tuple[str, str, int]] = field(default_factory=set)
 
 
 def run_tpm_bench(
@@ -103,11 +109,11 @@ def run_tpm_bench(
     seed: int = 1,
     on_step: OnStep | None = None,
 ) -> TpmBench:
-    """Measure a TPM's commands into a new capture.
+    """Measure a TPM's commands into a capture; one that was interrupted is gone on with.
 
     Args:
         tcti: Where the TPM is, as for tpm2-tools.
-        path: Capture folder to make.
+        path: Capture folder to make, or that of an interrupted bench of the same TPM.
         blocks: Measured blocks; the first run of each task is one more, kept apart.
         budget_ns: TPM time after which a task that has three measured runs is not repeated.
         only: Tasks whose names contain one of these words, in any case; all by default.
@@ -119,6 +125,7 @@ def run_tpm_bench(
     Raises:
         UsageError: A PCR that cannot be reset, or no task of such a name.
         HostError: No TPM, a TPM in no state to be measured, or an answer whose HMAC is wrong.
+        CaptureError: The capture is complete, or is something else.
     """
     if pcr is not None and pcr not in tasks.RESETTABLE_PCRS:
         raise UsageError(f"PCR {pcr} cannot be reset, so it is not extended", hint="Give 16 or 23")
@@ -128,13 +135,14 @@ def run_tpm_bench(
         _refuse_unusable(info, link)
         chosen = _choose_pcr(before, pcr, source=tcti)
         zero = _is_zero(before, chosen)
+        wanted = _wanted(tuple(capability.digest_banks(link)), only)
         with ExitStack() as stack:
             work = _prepare(
                 stack, link, path, info=info, pcr=chosen, zero=zero, seed=seed, stop=stop,
                 allow_persistent=allow_persistent, on_step=on_step,
             )  # fmt: skip
             try:
-                _measure(work, _plan(work, only), blocks=blocks, budget_ns=budget_ns, seed=seed)
+                _measure(work, _plan(work, wanted), blocks=blocks, budget_ns=budget_ns, seed=seed)
             except BaseException:
                 with contextlib.suppress(HostError):  # what went wrong first is what is told
                     _finish(work, "interrupted", _clean_up(work, before, zero=zero))
@@ -165,21 +173,26 @@ def _prepare(
     allow_persistent: bool,
     on_step: OnStep | None,
 ) -> _Work:
-    """Open the capture and make the null primary; what cannot be measured costs nothing."""
+    """Make the null primary and open the capture; what cannot be measured costs nothing."""
     banks = capability.digest_banks(link)
     usable = tuple(bank for bank, indices in banks.items() if pcr in indices)
     if not usable:
         raise HostError(f"no PCR bank with PCR {pcr} is in use", source=link.tcti)
     primary, _ = make_null_primary(link)
     bench = Bench(link=link, primary=primary, keys=KeyRing(link, primary), pcr=pcr, banks=usable)
-    capture = stack.enter_context(Capture.create(path, _manifest(info, bench, seed, zero)))
+    manifest = _manifest(info, bench, seed, zero)
+    earlier = _interrupted(path, manifest)
+    capture = stack.enter_context(Capture.open(path) if earlier else Capture.create(path, manifest))
     work = _Work(
         bench=bench,
         capture=capture,
         stop=stop,
         on_step=on_step or (lambda _text, _done, _total: None),
     )
-    capture.append(_session("started", 0))
+    if earlier is not None:
+        _take_up(work, earlier)
+        capture.replace_manifest(replace(manifest, id=capture.manifest.id))
+    capture.append(_session("resumed" if earlier else "started", work.sequence))
     bench.nv_index = tasks.find_nv_index(link)
     if bench.nv_index is None and allow_persistent:
         try:
@@ -189,10 +202,49 @@ def _prepare(
     return work
 
 
-def _plan(work: _Work, only: Sequence[str]) -> list[Task]:
-    """Return the tasks that are wanted and possible; say of the others why not."""
-    bench, link = work.bench, work.bench.link
-    known = [*TASKS, *tasks.bank_tasks(bench.banks), tasks.NV_READ]
+def _interrupted(path: Path, manifest: Manifest) -> Dataset | None:
+    """Return what an interrupted bench of the same TPM has measured, or None for a new capture.
+
+    Raises:
+        CaptureError: There is something else, or it is complete.
+    """
+    if not (path / MANIFEST).is_file():
+        return None
+    found = load_capture(path)
+    if found.manifest.campaign.get("tpm") != "bench":
+        raise CaptureError("already exists", source=str(path), hint="Give another path with -o")
+    if found.sessions and found.sessions[-1].state == "finished":
+        raise CaptureError(
+            "already exists and is complete",
+            source=str(path),
+            hint="Give another path with -o, or --force to replace it",
+        )
+    differences = disagreements(found.manifest, manifest)
+    if differences or found.manifest.seed != manifest.seed:
+        raise CaptureError(
+            f"is of another TPM, host or seed: {'; '.join(differences) or 'seed'}",
+            source=str(path),
+            hint="Give another path with -o, or --force to replace it",
+        )
+    return found
+
+
+def _take_up(work: _Work, earlier: Dataset) -> None:
+    """Take notice of what an earlier session has measured."""
+    for row in earlier.runs.iter_rows(named=True):
+        work.sequence = max(work.sequence, row["sequence"] + 1)
+        if row["task"] == CLIENT:
+            continue
+        work.done.add((row["task"], row["configuration"], row["block"]))
+        work.spent_ns[row["task"]] = work.spent_ns.get(row["task"], 0) + (row["wall_ns"] or 0)
+    work.bench.verified = int(earlier.manifest.campaign.get("verified", 0))
+    for task, block in {(task, block) for task, _, block in work.done}:
+        work.counted[task] = work.counted.get(task, 0) + (block > 0)
+
+
+def _wanted(banks: tuple[int, ...], only: Sequence[str]) -> list[Task]:
+    """Return the tasks whose names contain one of the words; all without words."""
+    known = [*TASKS, *tasks.bank_tasks(banks), tasks.NV_READ]
     wanted = [
         task
         for task in known
@@ -201,6 +253,12 @@ def _plan(work: _Work, only: Sequence[str]) -> list[Task]:
     if not wanted:
         names = ", ".join(task.name for task in known)
         raise UsageError(f"no command is called {', '.join(only)}", hint=f"There are: {names}")
+    return wanted
+
+
+def _plan(work: _Work, wanted: Sequence[Task]) -> list[Task]:
+    """Return the tasks that are possible; say of the others why not."""
+    bench, link = work.bench, work.bench.link
     have, curves = capability.commands(link), capability.curves(link)
     planned = []
     for task in wanted:
@@ -271,6 +329,8 @@ def _measure_block(work: _Work, task: Task, block: int, seed: int) -> None:
     for head in runs_of_block(block, tasks=[task.name], arms=arms, seed=seed, warmup=0):
         if work.stop.asked:
             return
+        if (task.name, head.configuration, block) in work.done:
+            continue
         mode = NONE if head.configuration == TWIN else head.configuration
         try:
             records, spent_ns = _once(work.bench, task, mode, head, work.sequence)
@@ -282,7 +342,7 @@ def _measure_block(work: _Work, task: Task, block: int, seed: int) -> None:
         work.capture.extend(records)
         work.sequence += sum(isinstance(record, Run) for record in records)
         work.spent_ns[task.name] = work.spent_ns.get(task.name, 0) + spent_ns
-    work.counted[task.name] = work.counted.get(task.name, -1) + 1
+    work.counted[task.name] = work.counted.get(task.name, 0) + (block > 0)
 
 
 def _once(
@@ -337,10 +397,13 @@ def _clean_up(work: _Work, before: capability.State, *, zero: bool) -> list[str]
         tasks.undefine_nv_index(link, bench.nv_index)
     if zero:
         link.send("PCR_Reset", handles=u32(bench.pcr), authority=PASSWORD)
-    ignored = frozenset() if zero else frozenset({bench.pcr})
     after = capability.read_state(link)
-    # PCRs that the running system extends meanwhile, such as IMA's PCR 10, are no trace of ours.
-    left = before.differences(after, ignored=ignored)
+    kept = -1 if zero else bench.pcr
+    found = [e for e in before.differences(after) if not (e.is_pcr and e.number == kept)]
+    ours = [each for each in found if _is_ours(each, bench)]
+    if elsewhere := [str(each) for each in found if each not in ours]:
+        work.skipped["elsewhere"] = f"Others used the TPM meanwhile: {'; '.join(elsewhere)}."
+    left = [str(each) for each in ours]
     work.capture.append(
         Effect(
             configuration="all",
@@ -353,9 +416,16 @@ def _clean_up(work: _Work, before: capability.State, *, zero: bool) -> list[str]
     return left
 
 
-def _finish(work: _Work, state: str, left: Sequence[str]) -> None:
-    from msgspec.structs import replace
+def _is_ours(found: capability.Difference, bench: Bench) -> bool:
+    """Return whether a difference is the bench's doing: other programs use a TPM too."""
+    if found.is_pcr:
+        return found.number == bench.pcr
+    if found.kind in ("persistent", "nv"):
+        return True
+    return any(found.number & 0xFFFFFF == made & 0xFFFFFF for made in bench.link.made)
 
+
+def _finish(work: _Work, state: str, left: Sequence[str]) -> None:
     bench, manifest = work.bench, work.capture.manifest
     notes = [*manifest.notes, *work.skipped.values()]
     if bench.verified:
@@ -367,7 +437,8 @@ def _finish(work: _Work, state: str, left: Sequence[str]) -> None:
         )
     if left:
         notes.append(f"The TPM is not as it was: {'; '.join(left)}.")
-    work.capture.replace_manifest(replace(manifest, notes=notes))
+    campaign = {**manifest.campaign, "verified": bench.verified}
+    work.capture.replace_manifest(replace(manifest, notes=notes, campaign=campaign))
     work.capture.append(_session(state, work.sequence))
 
 

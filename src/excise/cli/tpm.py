@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from excise.cost.tpm_catalogue import CatalogueTpm
     from excise.cost.tpm_record import TpmRecord
 
+OWN = "own:"
+
 app = typer.Typer(
     name="tpm",
     help="What a TPM is, what each of its commands costs, and where it stands among others.",
@@ -165,6 +167,15 @@ def record(
             "--output", "-o", metavar="FILE", help="File to write; - for standard output."
         ),
     ] = "-",
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep",
+            metavar="NAME",
+            help="Also keep it as own:NAME among your own records, which `compare` looks at.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write one small JSON file of a TPM's costs, fit for a mailing list or a pull request.
 
@@ -179,8 +190,11 @@ def record(
         text = encode_record(record_of(open_dataset(capture)))
         decode_record(text.encode(), source=capture)  # what is shared can be read back
         opened.write(text)
-    if output != "-":
-        typer.echo(f"Wrote {output} ({len(text.encode()):,} bytes)", err=True)
+    written = [] if output == "-" else [output]
+    if keep is not None:
+        written.append(str(_keep(keep, text)))
+    if written:
+        typer.echo(f"Wrote {', '.join(written)} ({len(text.encode()):,} bytes)", err=True)
 
 
 @app.command("compare")
@@ -233,13 +247,14 @@ def compare(
     from excise.report.write import export_charts, format_of, open_output, render
 
     if everything:
-        print_report(build_catalogue(catalogue()), format_name=format_name, as_json=as_json)
+        known = [*catalogue(), *own_tpms()]
+        print_report(build_catalogue(known), format_name=format_name, as_json=as_json)
         return
     if tpm is None:
         raise UsageError("a TPM is missing", hint="Name a capture or record, or give --list")
     subject = open_tpm(tpm)
-    among = [open_tpm(name) for name in others] if others else list(catalogue())
-    among = [other for other in among if other.identifier != subject.identifier]
+    among = [open_tpm(name) for name in others] if others else [*catalogue(), *own_tpms()]
+    among = [other for other in among if other.medians_ns != subject.medians_ns]
     report = build_comparison(subject, place(subject, among), others=among)
     if output is not None:
         chosen = format_of(output)
@@ -252,11 +267,14 @@ def compare(
 
 
 def open_tpm(name: str) -> CatalogueTpm:
-    """Return the TPM a user named: a capture, a record, or one of the catalogue."""
+    """Return the TPM a user named: a capture, a record, own:NAME, or one of the catalogue."""
     from excise.cost.tpm_catalogue import find_tpm, of_record
 
     if name.startswith("reference:"):
         return find_tpm(name)
+    if name.startswith(OWN):
+        path = _own_folder() / f"{name.removeprefix(OWN)}.json"
+        return of_record(open_record(str(path)), source=name)
     return of_record(open_record(name), source=Path(name).name)
 
 
@@ -268,6 +286,30 @@ def open_record(name: str) -> TpmRecord:
     if path.is_dir() or name.endswith((".tar.zst", ".excise")):
         return record_of(open_dataset(name))
     return decode_record(read_input(name), source=name)
+
+
+def own_tpms() -> list[CatalogueTpm]:
+    """Return the TPMs of the user's own records, by name; one that cannot be read is an error."""
+    folder = _own_folder()
+    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    return [open_tpm(f"{OWN}{file.stem}") for file in files]
+
+
+def _own_folder() -> Path:
+    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(home) / "excise" / "tpm-records"
+
+
+def _keep(name: str, text: str) -> Path:
+    """Write a record among the user's own; a name is one file's name."""
+    from excise.report.write import open_folder, open_output
+
+    if not name or name != Path(name).name or name.startswith("."):
+        raise UsageError(f"{name!r} is no name of a record", hint="Such as laptop-slb9672")
+    path = open_folder(_own_folder()) / f"{name}.json"
+    with open_output(path) as opened:
+        opened.write(text)
+    return path
 
 
 def _tcti(given: str | None) -> str:

@@ -1,8 +1,9 @@
 """Boots in captures and references: their stages, their entries, and how extends were protected.
 
 A boot is a run of a task whose name begins with `boot`, or of the one the caller names. Its stages
-are the run's child events of layer `stage`; its entries are an event or an aggregate called
-`ima_entries`; its mode is an event label `mode=...`, else read from the configuration's name.
+are the run's child events of layer `stage`; its entries are an event, the run's own metric, or an
+aggregate called `ima_entries`; its mode is an event label `mode=...`, else read from the
+configuration's name.
 """
 
 from __future__ import annotations
@@ -54,7 +55,12 @@ def boots_of(
     found = []
     for row in counted.iter_rows(named=True):
         own = events.get(row["sequence"], {})
-        entries = own.get(ENTRIES, published.get((row["task"], row["configuration"])))
+        candidates = (
+            own.get(ENTRIES),
+            row[ENTRIES],
+            published.get((row["task"], row["configuration"])),
+        )
+        entries = next((each for each in candidates if each is not None), None)
         if entries is None:
             continue
         found.append(

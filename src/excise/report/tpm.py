@@ -60,7 +60,7 @@ def bench_sections(
     found = record or record_of(dataset)
     blocks: list[Block] = [Paragraph(text=text, kind="result") for text in sentences(found)]
     if alone and dataset.sessions and dataset.sessions[-1].state != "finished":
-        text = f"{dataset.name} is not complete: it was stopped; what was measured is here."
+        text = f"{dataset.name} is not complete: run the same command again to go on."
         blocks.append(Paragraph(text=text, kind="warning"))
     blocks += [
         Paragraph(text=f"{each.check}: {each.got}, not {each.expected}", kind="warning")

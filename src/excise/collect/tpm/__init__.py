@@ -124,7 +124,7 @@ def pcr_reader(tpm: ESAPI) -> Callable[[], PcrBanks]:
         HostError: The TPM does not tell which PCRs it has; from the function: they never rest.
     """
     selection = _allocated(tpm)
-    return lambda: _freeze(_read_consistently(tpm, selection))
+    return lambda: _freeze(read_consistently(tpm, selection))
 
 
 def read_pcrs(tcti: str, *, selection: Selection) -> PcrBanks:
@@ -139,7 +139,7 @@ def read_pcrs(tcti: str, *, selection: Selection) -> PcrBanks:
         HostError: No TPM, no tpm2-pytss, a bank the TPM does not have, or PCRs that never rest.
     """
     with open_tpm(tcti) as tpm:
-        return _freeze(_read_consistently(tpm, _checked(selection)))
+        return _freeze(read_consistently(tpm, _checked(selection)))
 
 
 def quote(
@@ -173,10 +173,10 @@ def quote(
         )
     wanted = _checked(selection)
     with open_tpm(tcti) as tpm, _attestation_key(tpm, key, hierarchy) as (handle, public):
-        before = _read_consistently(tpm, wanted)
+        before = read_consistently(tpm, wanted)
         for attempt in range(1, QUOTE_ATTEMPTS + 1):
             attest, signature, digest = _sign(tpm, handle, wanted, qualifying_data)
-            after = _read_consistently(tpm, wanted)
+            after = read_consistently(tpm, wanted)
             for values in (before, after):
                 if _digest(values, wanted) == digest:
                     return SignedQuote(
@@ -300,9 +300,10 @@ def tpm_selection(wanted: Mapping[str, Sequence[int]]) -> TPML_PCR_SELECTION:
     return TPML_PCR_SELECTION(entries)
 
 
-def _read_consistently(
+def read_consistently(
     tpm: ESAPI, wanted: Mapping[str, tuple[int, ...]]
 ) -> dict[str, dict[int, bytes]]:
+    """Return PCR values of an open TPM, all read while none of them changed."""
     for _ in range(QUOTE_ATTEMPTS):
         values, counters = _read_once(tpm, wanted)
         if len(counters) == 1:

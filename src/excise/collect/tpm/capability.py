@@ -44,25 +44,47 @@ class State:
     handles: Mapping[str, tuple[int, ...]]
     pcrs: Mapping[str, Mapping[int, bytes]]
 
-    def differences(self, after: State, *, ignored: frozenset[int] = frozenset()) -> list[str]:
-        """Return one line for each thing that is not as it was.
-
-        Args:
-            after: The state later.
-            ignored: PCRs that are not looked at.
-        """
-        lines = []
+    def differences(self, after: State) -> list[Difference]:
+        """Return each thing that is not as it was, compared with the state later."""
+        found = []
         for kind, before in self.handles.items():
             now = after.handles.get(kind, ())
-            lines += [f"{kind} {handle:#010x} is new" for handle in now if handle not in before]
-            lines += [f"{kind} {handle:#010x} is gone" for handle in before if handle not in now]
-        for bank, values in self.pcrs.items():
-            lines += [
-                f"PCR {index} of {bank} changed"
-                for index, value in values.items()
-                if index not in ignored and after.pcrs.get(bank, {}).get(index) != value
+            found += [Difference(kind=kind, number=h, change="new") for h in now if h not in before]
+            found += [
+                Difference(kind=kind, number=h, change="gone") for h in before if h not in now
             ]
-        return lines
+        for bank, values in self.pcrs.items():
+            found += [
+                Difference(kind=f"PCR of {bank}", number=index, change="changed")
+                for index, value in values.items()
+                if after.pcrs.get(bank, {}).get(index) != value
+            ]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing in a TPM that is not as it was.
+
+    Attributes:
+        kind: As in `State.handles`, or `PCR of ` and the bank.
+        number: Handle, or index of the PCR.
+        change: `new`, `gone`, `changed`.
+    """
+
+    kind: str
+    number: int
+    change: str
+
+    @property
+    def is_pcr(self) -> bool:
+        """Return whether it is a PCR."""
+        return self.kind.startswith("PCR")
+
+    def __str__(self) -> str:
+        if self.is_pcr:
+            return f"PCR {self.number} of {self.kind.removeprefix('PCR of ')} {self.change}"
+        return f"{self.kind.replace('_', ' ')} {self.number:#010x} is {self.change}"
 
 
 def read_state(link: Link) -> State:

@@ -100,12 +100,14 @@ class Link:
         tcti: Where the TPM is.
         retries: Commands that had to be sent again, so far.
         commands: Commands answered, so far.
+        made: Handles of objects and sessions that commands over this link made.
     """
 
     def __init__(self, transport: TCTI, *, tcti: str) -> None:
         self.tcti = tcti
         self.retries = 0
         self.commands = 0
+        self.made: set[int] = set()
         self._transport = transport
 
     def send(
@@ -137,6 +139,8 @@ class Link:
         command = _command(code, handles, area, parameters)
         response, start_ns, duration_ns, retries = self._patiently(name, command)
         handle, held, authorisation = _split(response, makes_handle=makes_handle)
+        if makes_handle:
+            self.made.add(handle)
         if authority is not None and not isinstance(authority, bytes):
             authority.verify(code, held, authorisation)
         return Reply(
