@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from excise.capture.journal import Event, Loss, Run
+from excise.capture.journal import Event, Loss, Run, RunHead
 from excise.errors import ExciseError
 from excise.events.one_boot import ENTRIES, extend_mode
 from excise.formats import systemd_analyze, systemd_show
@@ -160,18 +160,49 @@ def boot_records(
         run: Number of the boot among those of its configuration, from 0.
         clock: What its nanoseconds are of, kept as a label of each stage.
     """
+
+    def head(task: str, *, sequence: int) -> RunHead:
+        return RunHead(
+            sequence=sequence,
+            block=run,
+            task=task,
+            configuration=configuration,
+            run=run,
+            phase="measured",  # every boot is a first one, from the same image
+        )
+
     sequence = first_sequence
+    records = one_boot(boot, head=head(BOOT, sequence=sequence), clock=clock)
+    if boot.shutdown_ns is not None:
+        sequence += 1
+        records.append(_run(head(SHUTDOWN, sequence=sequence), wall_ns=boot.shutdown_ns))
+        down_ns = float(boot.shutdown_ns)
+        records.append(Event(sequence=sequence, layer=STAGE, event=SHUTDOWN, value=down_ns))
+    units = [e for r in boot.details for e in r.events if e.layer == "unit"]
+    if units:
+        sequence += 1
+        records.append(_run(head(systemd_analyze.UNITS, sequence=sequence)))
+        records += [msgspec.structs.replace(event, sequence=sequence) for event in units]
+    return records
+
+
+def one_boot(boot: GuestBoot, *, head: RunHead, clock: str = "") -> list[Run | Event | Loss]:
+    """Return a boot as one run with its stages, entries and commands to the TPM.
+
+    Args:
+        boot: The boot.
+        head: Which run it is.
+        clock: What its nanoseconds are of, kept as a label of each stage.
+    """
     labels = ",".join(
         part for part in (f"clock={clock}" if clock else "", _mode_label(boot)) if part
     )
-    records: list[Run | Event | Loss] = [
-        _run(BOOT, configuration, sequence=sequence, run=run, wall_ns=boot.total_ns)
-    ]
+    records: list[Run | Event | Loss] = [_run(head, wall_ns=boot.total_ns)]
     begin = 0
     for name, value in boot.stages_ns.items():
         records.append(
             Event(
-                sequence=sequence,
+                sequence=head.sequence,
                 layer=STAGE,
                 event=name,
                 start_ns=begin,
@@ -180,36 +211,13 @@ def boot_records(
             )
         )
         begin += value
-    records += _counts(boot, sequence=sequence, labels=_mode_label(boot))
-    records += _inside(boot, sequence=sequence)
-    if boot.shutdown_ns is not None:
-        sequence += 1
-        records.append(
-            _run(SHUTDOWN, configuration, sequence=sequence, run=run, wall_ns=boot.shutdown_ns)
-        )
-        down_ns = float(boot.shutdown_ns)
-        records.append(Event(sequence=sequence, layer=STAGE, event=SHUTDOWN, value=down_ns))
-    units = [e for r in boot.details for e in r.events if e.layer == "unit"]
-    if units:
-        sequence += 1
-        records.append(_run(systemd_analyze.UNITS, configuration, sequence=sequence, run=run))
-        records += [msgspec.structs.replace(event, sequence=sequence) for event in units]
+    records += _counts(boot, sequence=head.sequence, labels=_mode_label(boot))
+    records += _inside(boot, sequence=head.sequence)
     return [*records, *boot.losses]
 
 
-def _run(
-    task: str, configuration: str, *, sequence: int, run: int, wall_ns: int | None = None
-) -> Run:
-    return Run(
-        sequence=sequence,
-        block=run,
-        task=task,
-        configuration=configuration,
-        run=run,
-        phase="measured",  # every boot is a first one, from the same image
-        wall_ns=wall_ns,
-        exit_code=0,
-    )
+def _run(head: RunHead, *, wall_ns: int | None = None) -> Run:
+    return Run(**msgspec.structs.asdict(head), wall_ns=wall_ns, exit_code=0)
 
 
 def _mode_label(boot: GuestBoot) -> str:

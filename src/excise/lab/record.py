@@ -67,18 +67,20 @@ def _probe(result: GuestResult, probe: Probe | None) -> Probe | None:
     )
 
 
-def boot_of(result: GuestResult, *, head: RunHead) -> list[Run | Event]:
-    """Return the boot as a run on the guest's clock, with the guest's stages as its events."""
-    counted = result.machine.mode == "count"
+def boot_of(result: GuestResult, *, head: RunHead) -> list[Run | Event | Loss]:
+    """Return the boot as a run with its stages as events.
+
+    In count mode they are the guest's marks, in instructions; else the stages that every boot has,
+    from power-on, with the entries of the IMA list.
+    """
+    if result.machine.mode != "count":
+        from excise.lab.boot_stages import boot_of_guest, one_boot
+
+        return one_boot(boot_of_guest(result), head=head, clock=result.clock)
     stages = _boot_stages(result.marks_ns)
     whole = stages[-1][1] if stages else None
-    records: list[Run | Event] = [
-        Run(
-            **msgspec.structs.asdict(head),
-            wall_ns=None if counted else whole,
-            instructions=whole if counted else None,
-            exit_code=0,
-        )
+    records: list[Run | Event | Loss] = [
+        Run(**msgspec.structs.asdict(head), instructions=whole, exit_code=0)
     ]
     begin = 0
     for (name, at_ns), (before, _) in zip(stages, [("kernel", 0), *stages], strict=False):
@@ -90,7 +92,7 @@ def boot_of(result: GuestResult, *, head: RunHead) -> list[Run | Event]:
                 event=event,
                 start_ns=begin,
                 value=float(at_ns - begin),
-                unit=INSTRUCTIONS if counted else "ns",
+                unit=INSTRUCTIONS,
                 labels=f"clock={result.clock}",
             )
         )

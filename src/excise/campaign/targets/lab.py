@@ -18,7 +18,7 @@ from excise.campaign.spec import Campaign, Task
 from excise.campaign.target_spec import LabTarget
 from excise.campaign.targets import guests
 from excise.campaign.targets.guests import PlannedGuest
-from excise.capture.journal import Effect, Event, Record, Run
+from excise.capture.journal import Effect, Event, Loss, Record, Run
 from excise.capture.manifest import Fact
 from excise.capture.store import RAW, Capture
 from excise.clock import Clock
@@ -256,7 +256,7 @@ class LabSession:
         self._capture.extend([*fresh, *records])
         return [record for record in records if isinstance(record, Run)]
 
-    def _records(self, guest: PlannedGuest, result: GuestResult) -> Iterator[Run | Event]:
+    def _records(self, guest: PlannedGuest, result: GuestResult) -> Iterator[Run | Event | Loss]:
         recorded = guest.visit.recorded
         for head in guest.boots:
             if head.sequence not in recorded:
