@@ -24,8 +24,7 @@ from excise.cost.series import series_of
 from excise.errors import EffectError, HostError
 from excise.events.load import load_capture
 from excise.evidence.checks import Outcome
-from excise.evidence.ima.verify import verify_list
-from excise.evidence.pcr import read_pcr_bytes
+from excise.lab.evidence import verify_guests
 from excise.lab.machine import Machine
 
 pytestmark = pytest.mark.lab
@@ -246,13 +245,14 @@ def test_timed_guests_are_booted_in_every_block_and_bring_evidence_that_verifies
     assert dataset.manifest.paired
     assert {(each.metric, each.unit) for each in series_of(dataset)} == {("wall_ns", "ns")}
     assert set(dataset.events.get_column("event").unique()) >= {"kernel", "init to settle"}
-    for arm in ("ima-measure", "ima-measure-A-A"):
-        for block in (0, 1):
-            base = tmp_path / "c" / "raw" / f"{arm}.b{block}"
-            pcrs = read_pcr_bytes(base.with_name(f"{base.name}.pcrs.txt").read_bytes(), source="p")
-            listed = base.with_name(f"{base.name}.binary_runtime_measurements").read_bytes()
-            assert verify_list(listed, pcrs=pcrs).verdict is Outcome.PASSED
-            assert base.with_name(f"{base.name}.quote.response").stat().st_size > 100
+    proven = verify_guests(tmp_path / "c")
+    assert proven is not None
+    assert proven.verdict is Outcome.PASSED
+    assert [check.id for check in proven.checks] == ["guest.ima", "guest.quote"] * 4
+    assert {check.outcome for check in proven.checks} == {Outcome.PASSED}
+    assert {check.got.partition(":")[0] for check in proven.checks} == {
+        f"ima-measure{twin}.b{block}" for twin in ("", "-A-A") for block in (0, 1)
+    }
 
 
 def test_a_guest_that_cannot_start_is_said_before_the_capture_is_made(tmp_path: Path):

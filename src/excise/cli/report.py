@@ -86,6 +86,12 @@ def _appraisals(capture: str) -> list[AppraisalResult]:
     from excise.capture.archive import unpacked
     from excise.capture.store import EVIDENCE
     from excise.evidence.capture import verify_capture
+    from excise.lab.evidence import verify_guests
 
     with unpacked(Path(capture)) as folder:
-        return [verify_capture(folder)] if (folder / EVIDENCE).is_dir() else []
+        found: list[AppraisalResult] = []
+        if (folder / EVIDENCE).is_dir():
+            found.append(verify_capture(folder))
+        if guests := verify_guests(folder):
+            found.append(guests)
+        return found

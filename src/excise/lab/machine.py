@@ -33,7 +33,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         accelerator: `auto` uses KVM where a short real boot works with it; count mode is TCG.
         work_disk_mib: Size of the ext4 work disk in MiB.
         results_mib: Most that a guest may bring back, and most that its console may print, in MiB.
-        timeout_s: Seconds after which a guest is ended as hung.
+        timeout_s: Seconds after which a guest is ended as hung; those in which a busy host gave it
+            no processor do not count.
     """
 
     kernel: str = "6.12"

@@ -31,6 +31,7 @@ _ATTRIBUTES: Final = 0x00050072
 _FIRST_TRANSIENT: Final = 0x80000000
 _HEADER_BYTES: Final = 10
 _MAX_QUALIFYING_DATA_BYTES: Final = 34
+QUOTE_NONCE: Final = "quote.nonce"
 QUOTED_BANK: Final = "sha256"
 QUOTED_PCRS: Final = tuple(range(11))
 

@@ -23,7 +23,7 @@ from excise.lab.effects import check_effects, require_effects
 from excise.lab.kernels import Kernel
 from excise.lab.machine import Machine, kernel_command_line
 from excise.lab.plan import Plan, Step
-from excise.lab.quote import quote_files
+from excise.lab.quote import QUOTE_NONCE, quote_files
 from excise.lab.record import run_of
 
 GuestClock = Literal["instructions (TCG, icount)", "guest time, emulated (TCG)", "guest time (KVM)"]
@@ -151,6 +151,7 @@ def run_guest(
         plan=plan,
         configuration=configuration or preset.name,
         cmdline=cmdline,
+        qualifying_data=qualifying_data,
     )
 
 
@@ -184,6 +185,7 @@ def _result(
     plan: Plan,
     configuration: str,
     cmdline: str,
+    qualifying_data: bytes | None,
 ) -> GuestResult:
     """Return what came back from a boot.
 
@@ -192,6 +194,7 @@ def _result(
         HostError: If a step that must work failed.
     """
     facts = _facts(booted.files)
+    asked = {QUOTE_NONCE: qualifying_data.hex().encode() + b"\n"} if qualifying_data else {}
     dmesg = booted.files.get("dmesg", b"")
     effects = check_effects(
         facts,
@@ -220,7 +223,8 @@ def _result(
             path.removeprefix("evidence/"): data
             for path, data in booted.files.items()
             if path.startswith("evidence/")
-        },
+        }
+        | asked,
         dmesg=dmesg,
         console=booted.console,
         wall_s=booted.wall_s,
