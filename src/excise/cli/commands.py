@@ -62,6 +62,7 @@ COMMANDS: Mapping[str, str | Group] = {
         },
     ),
     "corim": "excise.cli.corim:app",
+    "attester": "excise.cli.attester:attester",
     "verifier": "excise.cli.verifier:app",
     "boot": Group(
         "Boots by stage: from captures, of this host, from files.",

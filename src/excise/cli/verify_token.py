@@ -267,18 +267,21 @@ def _options(
     from excise.evidence.psa import TokenOptions
 
     return TokenOptions(
-        profile=_profile(profile),
+        profile=profile_of(profile) if profile is not None else None,
         allow_mac0=mac_key is not None,
         require_nonce=not any_nonce,
         require_bound_instance=bound,
     )
 
 
-def _profile(label: str | None) -> Profile | None:
+def profile_of(label: str) -> Profile:
+    """Return a PSA profile by its label or name.
+
+    Raises:
+        UsageError: There is none; the hint lists them.
+    """
     from excise.evidence.psa import PROFILES
 
-    if label is None:
-        return None
     for known in PROFILES:
         if label in (known.label, known.name):
             return known

@@ -1,0 +1,183 @@
+"""Evidence as an OP-TEE attester makes it, in its three layers, with the same steps measured.
+
+`host` calls the trusted application (`ta`), which calls the pseudo trusted application (`pta`);
+here they are functions of one process, so what lies between them is small. What is measured are
+real files: `hash_ta` reads those of the application, `hash_tee` those of what stands for the
+trusted operating system, both anew for every token.
+
+Source: iisec-suzaki/optee-ra, docs/performance-measurement.md, for the steps and their names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from excise.attest.attester.keys import Signer
+from excise.errors import HostError, UsageError
+from excise.evidence.cose import assemble_sign1, prepare_sign1
+from excise.evidence.psa import (
+    PROFILE_1,
+    Profile,
+    PsaClaims,
+    SoftwareComponent,
+    encode_claims,
+)
+from excise.perf import Recorder
+
+TA_UUID: Final = uuid.UUID("a6b53b34-855f-11ee-b9d1-0242ac120002")
+IMPLEMENTATION_ID: Final = b"excise-attester-0000000000000001"
+CLIENT_ID: Final = int.from_bytes(hashlib.sha256(TA_UUID.bytes).digest()[-4:], "big") & 0x7FFFFFFF
+_ES256: Final = -7
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One software component and the files it consists of.
+
+    Attributes:
+        kind: Measurement type, such as `ARoT`.
+        files: Files, hashed in the order of size and then content, as memory regions are there.
+        version: Empty when none is stated.
+    """
+
+    kind: str
+    files: tuple[Path, ...]
+    version: str = ""
+
+    def digest(self) -> bytes:
+        """Return the SHA-256 over the files, read now.
+
+        Raises:
+            HostError: A file cannot be read.
+        """
+        made = []
+        for path in self.files:
+            inner = hashlib.sha256()
+            size = 0
+            try:
+                with path.open("rb") as file:
+                    while part := file.read(_CHUNK):
+                        inner.update(part)
+                        size += len(part)
+            except OSError as error:
+                raise HostError(
+                    f"cannot be measured ({error.strerror})", source=str(path)
+                ) from None
+            made.append((size, inner.digest()))
+        if len(made) == 1:
+            return made[0][1]
+        return hashlib.sha256(b"".join(digest for _, digest in sorted(made))).digest()
+
+
+class Attester:
+    """Makes tokens.
+
+    Args:
+        signer: The key.
+        application: The component that `hash_ta` measures.
+        system: The component that `hash_tee` measures.
+        profile: Profile of the tokens.
+        implementation_id: 32 bytes.
+        signer_id: Who signed the components: 32 bytes.
+        lifecycle: The lifecycle claim.
+        boot_seed: 8 to 32 bytes; needed by profile 1.
+        perf: Where steps of the host and the application are measured.
+        pta_perf: Where those of the pseudo application are.
+    """
+
+    def __init__(
+        self,
+        signer: Signer,
+        *,
+        application: Measured,
+        system: Measured,
+        profile: Profile,
+        perf: Recorder,
+        pta_perf: Recorder,
+        implementation_id: bytes = IMPLEMENTATION_ID,
+        signer_id: bytes = bytes(32),
+        lifecycle: int = 0x3000,
+        boot_seed: bytes = b"",
+    ) -> None:
+        if len(implementation_id) != 32:
+            raise UsageError(f"an implementation ID has 32 bytes, not {len(implementation_id)}")
+        if profile is PROFILE_1 and len(boot_seed) != 32:
+            raise UsageError("profile 1 wants a boot seed of 32 bytes")
+        self.signer = signer
+        self.components: Sequence[Measured] = (application, system)
+        self._application, self._system = application, system
+        self._profile = profile
+        self._implementation_id = implementation_id
+        self._signer_id = signer_id
+        self._lifecycle = lifecycle
+        self._boot_seed = boot_seed
+        self.perf, self._pta_perf = perf, pta_perf
+        self._labels = {"signer": signer.kind}
+
+    def token(self, nonce: bytes) -> bytes:
+        """Return a token that answers a challenge: the trusted application's command."""
+        with (
+            self.perf.measure("ta", "cmd_total", **self._labels),
+            self.perf.measure("ta", "pta_invoke", **self._labels),
+        ):
+            return self._invoke(nonce)
+
+    def _invoke(self, nonce: bytes) -> bytes:
+        """Return the token: the pseudo application's command, which prints its own steps."""
+        measure, labels = self._pta_perf.measure, self._labels
+        with measure("pta", "cmd_total", **labels):
+            with measure("pta", "instance_id", **labels):
+                instance_id = self.signer.public.instance_id()
+            with measure("pta", "hash_ta", **labels):
+                application = self._application.digest()
+            with measure("pta", "hash_tee", **labels):
+                system = self._system.digest()
+            with measure("pta", "cbor_encode", **labels):
+                payload = self._payload(nonce, instance_id, application, system)
+            with measure("pta", "cose_sign1", **labels):
+                token = self._sign(payload)
+        self._pta_perf.flush(layer="pta")
+        return token
+
+    def _payload(self, nonce: bytes, instance: bytes, application: bytes, system: bytes) -> bytes:
+        pairs = ((self._application, application), (self._system, system))
+        claims = PsaClaims(
+            profile=self._profile,
+            nonce=nonce,
+            client_id=CLIENT_ID,
+            instance_id=instance,
+            implementation_id=self._implementation_id,
+            lifecycle=self._lifecycle,
+            boot_seed=self._boot_seed,
+            certification_reference="",
+            vsi="",
+            components=tuple(
+                SoftwareComponent(
+                    measurement_type=component.kind,
+                    measurement_value=digest,
+                    version=component.version,
+                    signer_id=self._signer_id,
+                    description="sha-256",
+                )
+                for component, digest in pairs
+            ),
+            ignored=(),
+        )
+        return encode_claims(claims)
+
+    def _sign(self, payload: bytes) -> bytes:
+        measure, labels = self._pta_perf.measure, self._labels
+        with measure("pta", "sign_key_setup", **labels):
+            self.signer.set_up()
+        with measure("pta", "sign_tbs_hash", **labels):
+            protected, tbs = prepare_sign1(payload, algorithm=_ES256)
+            digest = hashlib.sha256(tbs).digest()
+        with measure("pta", "sign_ecdsa", **labels):
+            signature = self.signer.sign(digest)
+        return assemble_sign1(protected, payload, signature)

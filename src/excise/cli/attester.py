@@ -1,0 +1,333 @@
+"""`excise attester`: make evidence, have it verified, and print how long each step took."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from excise.cli.options import JsonOption, print_json, read_input
+from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.attest.attester import Attester, Measured, Outcome, PackedKey, Signer
+    from excise.attest.attester.session import Verification
+    from excise.perf import Recorder
+
+_DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+def attester(
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="The verifier.")] = _DEFAULT_URL,
+    no_server: Annotated[
+        bool, typer.Option("--no-server", help="Make evidence for a random challenge, and stop.")
+    ] = False,
+    loop: Annotated[int, typer.Option("--loop", min=1, help="How many attestations.")] = 1,
+    perf: Annotated[
+        bool,
+        typer.Option("--perf", help="Print RA_PERF lines on stderr. [default: as RA_PERF says]"),
+    ] = False,
+    key: Annotated[str, typer.Option("--key", help="software, tpm or tpm-wrapped.")] = "software",
+    key_hex: Annotated[
+        str | None,
+        typer.Option(
+            "--key-hex",
+            metavar="HEX",
+            help="The key: 32 bytes, or PubX, PubY and key. [default: the embedded one]",
+            show_default=False,
+        ),
+    ] = None,
+    pubx_hex: Annotated[
+        str | None,
+        typer.Option("--pubx-hex", metavar="HEX", help="Its public x.", show_default=False),
+    ] = None,
+    puby_hex: Annotated[
+        str | None,
+        typer.Option("--puby-hex", metavar="HEX", help="Its public y.", show_default=False),
+    ] = None,
+    generate: Annotated[
+        bool, typer.Option("--generate-key", help="Print a new key and stop.")
+    ] = False,
+    tcti: Annotated[
+        str | None,
+        typer.Option(
+            "--tcti", metavar="TCTI", help="The TPM, as for tpm2-tools.", show_default=False
+        ),
+    ] = None,
+    ta: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ta",
+            metavar="FILE",
+            help="What hash_ta measures. [default: this program's files]",
+            show_default=False,
+        ),
+    ] = None,
+    tee: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tee",
+            metavar="FILE",
+            help="What hash_tee measures. [default: the Python that runs it]",
+            show_default=False,
+        ),
+    ] = None,
+    profile: Annotated[str, typer.Option("--profile", help="PSA profile: 1, 2 or tfm.")] = "2",
+    implementation: Annotated[
+        str | None,
+        typer.Option(
+            "--implementation-id", metavar="ID", help="32 characters or 64 hexadecimal digits."
+        ),
+    ] = None,
+    verifier_key: Annotated[
+        str | None,
+        typer.Option(
+            "--verifier-key",
+            metavar="FILE",
+            help="Key of the verifier's results. [default: asked of the verifier]",
+            show_default=False,
+        ),
+    ] = None,
+    ca_file: Annotated[
+        str | None,
+        typer.Option(
+            "--ca-file", metavar="FILE", help="Certificates to trust.", show_default=False
+        ),
+    ] = None,
+    references: Annotated[
+        str | None,
+        typer.Option(
+            "--write-references",
+            metavar="FOLDER",
+            help="Write the templates of this attester's reference values, and stop.",
+            show_default=False,
+        ),
+    ] = None,
+    build: Annotated[
+        str, typer.Option("--build", help="Name of the build in those templates.")
+    ] = "attester",
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Keep the last token.", show_default=False
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Attest: get a challenge, sign what runs here, have it verified; exit 1 unless affirming.
+
+    Example: excise attester --url http://127.0.0.1:8080 --loop 31 --perf
+    """
+    from excise.attest.attester import generate_key, parse_key
+
+    if (pubx_hex or puby_hex) and key_hex is None:
+        raise UsageError("--pubx-hex and --puby-hex are of a key", hint="Give --key-hex too")
+    if generate:
+        _print_key(generate_key(_kind(key), tcti=tcti), as_json=as_json)
+        return
+    packed = None
+    if key_hex is not None:
+        packed = parse_key(key_hex, pubx_hex=pubx_hex, puby_hex=puby_hex)
+    with _attester(
+        key, packed, tcti=tcti, perf=perf, ta=ta, tee=tee, profile=profile,
+        implementation=implementation,
+    ) as made:  # fmt: skip
+        if references is not None:
+            _write_references(made, references, build, implementation)
+            return
+        with ExitStack() as stack:
+            verifier = None
+            if not no_server:
+                verifier = stack.enter_context(_verification(url, verifier_key, ca_file))
+            outcomes = _loop(made, verifier, loop, quiet=as_json)
+    if output is not None:
+        _keep(output, outcomes[-1].token)
+    _conclude(outcomes, as_json=as_json)
+
+
+def _kind(name: str) -> Any:
+    from excise.attest.attester.keys import KINDS
+
+    if name not in KINDS:
+        raise UsageError(f"--key {name!r} is unknown", hint=f"Known: {', '.join(KINDS)}")
+    return name
+
+
+@contextmanager
+def _attester(
+    key: str,
+    packed: PackedKey | None,
+    *,
+    tcti: str | None,
+    perf: bool,
+    ta: list[str] | None,
+    tee: list[str] | None,
+    profile: str,
+    implementation: str | None,
+) -> Iterator[Attester]:
+    from excise.attest.attester import EMBEDDED_WARNING, Attester, open_signer
+    from excise.attest.attester.evidence import IMPLEMENTATION_ID
+    from excise.cli.corim import implementation_id
+    from excise.cli.verify_token import profile_of
+
+    chosen = profile_of(profile)
+    kind = _kind(key)
+    recorder = _recorder(kind, packed, perf=perf)
+    with ExitStack() as stack:
+        # Both happen once, before the loop, as the session with the application does.
+        with recorder.measure("host", "teec_init", signer=kind):
+            measured = _components(ta, tee)
+        with recorder.measure("host", "teec_open_session", signer=kind):
+            signer: Signer = stack.enter_context(open_signer(kind, packed=packed, tcti=tcti))
+        if kind == "software" and packed is None:
+            typer.echo(f"excise: {EMBEDDED_WARNING}", err=True)
+        yield Attester(
+            signer,
+            application=measured[0],
+            system=measured[1],
+            profile=chosen,
+            perf=recorder,
+            pta_perf=_recorder(kind, packed, perf=perf),
+            implementation_id=implementation_id(implementation)
+            if implementation
+            else IMPLEMENTATION_ID,
+            boot_seed=_boot_seed(),
+        )
+
+
+def _recorder(kind: str, packed: PackedKey | None, *, perf: bool) -> Recorder:
+    from excise.perf import Recorder
+
+    mode = "black" if kind == "tpm-wrapped" else "embedded" if packed is None else "plain"
+    return Recorder(key=mode, enabled=True if perf else None)
+
+
+def _components(ta: list[str] | None, tee: list[str] | None) -> tuple[Measured, Measured]:
+    import excise
+    from excise.attest.attester import Measured
+
+    package = Path(excise.__file__).parent
+    own = [Path(name) for name in ta or ()] or sorted(package.rglob("*.py"))
+    system = [Path(name) for name in tee or ()] or [Path(sys.executable).resolve()]
+    version = "" if ta else excise.__version__
+    return (
+        Measured(kind="ARoT", files=tuple(own), version=version),
+        Measured(kind="PRoT", files=tuple(system), version="" if tee else sys.version.split()[0]),
+    )
+
+
+def _boot_seed() -> bytes:
+    """Return a value that is the same until the next boot, as the claim wants it."""
+    import hashlib
+
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return hashlib.sha256(path.read_bytes() if path.exists() else b"no boot id").digest()
+
+
+@contextmanager
+def _verification(url: str, key: str | None, ca_file: str | None) -> Iterator[Verification]:
+    from excise.attest.attester.session import verification
+    from excise.evidence.cose_key import read_key
+
+    trusted = read_key(read_input(key), source=key) if key is not None else None
+    certificates = Path(ca_file) if ca_file is not None else None
+    with verification(url, key=trusted, ca_file=certificates) as connected:
+        yield connected
+
+
+def _loop(
+    made: Attester, verifier: Verification | None, count: int, *, quiet: bool
+) -> list[Outcome]:
+    from excise.attest.attester import attest
+
+    def show(token: bytes) -> None:
+        if not quiet:
+            typer.echo(token.hex())
+
+    return [attest(made, verifier, show=show) for _ in range(count)]
+
+
+def _print_key(packed: PackedKey, *, as_json: bool) -> None:
+    named = {
+        "key-hex": packed.hex(),
+        "pubx-hex": packed.point[:32].hex(),
+        "puby-hex": packed.point[32:].hex(),
+        "mode": "black" if packed.wrapped else "plain",
+    }
+    if as_json:
+        print_json(named)
+    else:
+        for name, value in named.items():
+            typer.echo(f"{name}: {value}")
+
+
+def _write_references(made: Attester, folder: str, build: str, implementation: str | None) -> None:
+    import json
+
+    from excise.attest.attester.evidence import IMPLEMENTATION_ID
+    from excise.cli.corim import implementation_id
+    from excise.evidence.corim import component_template, psa_templates
+
+    public = made.signer.public
+    files = psa_templates(
+        build=build,
+        implementation_id=implementation_id(implementation)
+        if implementation
+        else IMPLEMENTATION_ID,
+        components=[
+            component_template(one.kind, one.digest(), version=one.version, signer_id=bytes(32))
+            for one in made.components
+        ],
+        anchors=[(public.instance_id(), public)],
+        vendor="excise",
+        model=build,
+    )
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (target / name).write_text(json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot be written ({error.strerror})", source=folder) from error
+    typer.echo(f"{target}: the templates of build {build}", err=True)
+
+
+def _keep(path: str, token: bytes) -> None:
+    from excise.capture.store import write_durably
+
+    try:
+        write_durably(Path(path), token)
+    except OSError as error:
+        raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
+
+
+def _conclude(outcomes: list[Outcome], *, as_json: bool) -> None:
+    counts = Counter(
+        one.status.value if one.status is not None else "not verified" for one in outcomes
+    )
+    affirming = all(one.affirming for one in outcomes)
+    if as_json:
+        last = outcomes[-1]
+        print_json(
+            {
+                "attestations": len(outcomes),
+                "statuses": counts,
+                "nonce": last.nonce.hex(),
+                "token": last.token.hex(),
+                "result": last.result or None,
+                "checks": [check.as_dict() for check in last.checks],
+            }
+        )
+    else:
+        told = ", ".join(f"{count} {status}" for status, count in counts.items())
+        typer.echo(f"{len(outcomes)} attestations: {told}", err=True)
+        for check in outcomes[-1].checks:
+            if check.outcome == "FAILED":
+                typer.echo(f"  {check.outcome} {check.id}  {check.got}", err=True)
+    if not affirming:
+        raise typer.Exit(1)

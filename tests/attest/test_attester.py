@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import io
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from verifier_runner import running
+
+from excise.attest.attester import Attester, Measured, generate_key, open_signer, parse_key
+from excise.cli.main import main
+from excise.errors import ExciseError, UsageError
+from excise.evidence.checks import Outcome
+from excise.evidence.corim import load_store
+from excise.evidence.psa import PROFILE_1, PROFILE_2, PROFILE_TFM, Profile, verify_token
+from excise.perf import Recorder
+from software_tpm import SoftwareTpm
+from token_builders import NONCE
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Program = Callable[..., Done]
+
+
+@pytest.fixture
+def excise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Program]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RA_PERF", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*words: str | Path) -> Done:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+        with pytest.raises(SystemExit) as info:
+            main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return Done(int(info.value.code or 0), out, err)
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "ta.bin").write_bytes(b"application" * 100)
+    (tmp_path / "ta2.bin").write_bytes(b"more")
+    (tmp_path / "tee.bin").write_bytes(b"system" * 1000)
+    return ("--ta", "ta.bin", "--ta", "ta2.bin", "--tee", "tee.bin")
+
+
+def _marks(text: str) -> list[tuple[str, str, int, str]]:
+    """Return layer, event, microseconds and what follows of each line."""
+    lines = [line.split("|") for line in text.splitlines() if line.startswith("RA_PERF|")]
+    return [(line[1], line[2], int(line[3]), "|".join(line[4:])) for line in lines]
+
+
+@pytest.mark.parametrize("profile", [PROFILE_1, PROFILE_2, PROFILE_TFM], ids=["1", "2", "tfm"])
+def test_a_token_of_each_profile_verifies(tmp_path: Path, profile: Profile) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    off = Recorder(enabled=False)
+    with open_signer("software") as signer:
+        made = Attester(
+            signer,
+            application=Measured(kind="ARoT", files=(tmp_path / "a",), version="1"),
+            system=Measured(kind="PRoT", files=(tmp_path / "a",)),
+            profile=profile,
+            perf=off,
+            pta_perf=off,
+            boot_seed=b"\1" * 32,
+        ).token(NONCE)
+        result = verify_token(made, signer.public, nonce=NONCE)
+    assert result.verdict is Outcome.PASSED
+    assert {c.id: c.outcome for c in result.checks}["token.instance_key"] == "PASSED"
+    assert result.claims is not None
+    assert [one.measurement_type for one in result.claims.components] == ["ARoT", "PRoT"]
+
+
+def test_regions_are_hashed_by_size_and_content_whatever_their_order(tmp_path: Path) -> None:
+    for name, content in (("a", b"xx"), ("b", b"x"), ("c", b"yy")):
+        (tmp_path / name).write_bytes(content)
+    orders = (("a", "b", "c"), ("c", "a", "b"))
+    digests = {
+        Measured(kind="ARoT", files=tuple(tmp_path / name for name in order)).digest()
+        for order in orders
+    }
+    assert len(digests) == 1
+    (tmp_path / "c").write_bytes(b"yz")
+    changed = Measured(kind="ARoT", files=tuple(tmp_path / name for name in "abc"))
+    assert changed.digest() not in digests
+
+
+def test_a_challenge_is_answered_measured_and_affirmed(
+    tmp_path: Path, excise: Program, files: tuple[str, ...]
+) -> None:
+    assert excise("attester", *files, "--write-references", "refs").returncode == 0
+    with running(tmp_path, known=load_store([tmp_path / "refs"])) as client:
+        url = str(client.base_url)
+        done = excise("attester", *files, "--url", url, "--loop", 4, "--perf", "-o", "token.cbor")
+        assert done.returncode == 0, done.stderr
+        assert "4 attestations: 4 affirming" in done.stderr
+        assert "the embedded key is the same in every copy" in done.stderr
+        assert len(done.stdout.splitlines()) == 4
+        assert (tmp_path / "token.cbor").read_bytes().hex() == done.stdout.splitlines()[-1]
+        # What is not the reference is only a warning, and not good enough.
+        (tmp_path / "tee.bin").write_bytes(b"tampered")
+        done = excise("attester", *files, "--url", url)
+        assert done.returncode == 1
+        assert "1 attestations: 1 warning" in done.stderr
+        assert "FAILED ear.status  PSA_IOT is warning" in done.stderr
+        # A device whose key is not registered is contraindicated.
+        other = generate_key("software")
+        done = excise("attester", *files, "--url", url, "--key-hex", other.hex(), "--json")
+        assert done.returncode == 1
+        assert json.loads(done.stdout)["statuses"] == {"contraindicated": 1}
+
+
+def test_its_lines_are_those_of_the_grammar_and_its_parts_add_up(
+    tmp_path: Path, excise: Program, files: tuple[str, ...]
+) -> None:
+    assert excise("attester", *files, "--write-references", "refs").returncode == 0
+    with running(tmp_path, known=load_store([tmp_path / "refs"])) as client:
+        done = excise("attester", *files, "--url", client.base_url, "--loop", 6, "--perf")
+    marks = _marks(done.stderr)
+    assert {rest for *_, rest in marks} == {"key=embedded|signer=software", "key=embedded"}
+    events = [f"{layer}|{event}" for layer, event, *_ in marks]
+    assert events.count("host|teec_open_session") == 1
+    assert events.count("host|total") == 6
+    for name in ("host|veraison_new_session", "host|veraison_post_evidence", "pta|perf_flush"):
+        assert events.count(name) == 6
+    rounds: list[dict[str, int]] = [{}]
+    for layer, event, value, _ in marks:
+        rounds[-1][f"{layer}|{event}"] = value
+        if event == "total":
+            rounds.append({})
+    for one in rounds[1:6]:  # the first loads modules between its steps
+        parts = ("sign_key_setup", "sign_tbs_hash", "sign_ecdsa")
+        assert sum(one[f"pta|{part}"] for part in parts) <= one["pta|cose_sign1"] + 3
+        parts = ("instance_id", "hash_ta", "hash_tee", "cbor_encode", "cose_sign1")
+        assert sum(one[f"pta|{part}"] for part in parts) <= one["pta|cmd_total"] + 5
+        assert one["pta|cmd_total"] <= one["ta|pta_invoke"] <= one["ta|cmd_total"] + 1
+        assert one["ta|cmd_total"] <= one["host|evidence_get"] + 1 <= one["host|total"] + 2
+
+
+def test_its_lines_are_read_back(tmp_path: Path, excise: Program, files: tuple[str, ...]) -> None:
+    done = excise("attester", *files, "--no-server", "--loop", 3, "--perf")
+    assert done.returncode == 0
+    log = tmp_path / "perf.log"
+    log.write_text(done.stderr)
+    assert excise("import", log, "-o", "perf.excise").returncode == 0
+    shown = excise("show", "perf.excise").stdout
+    assert "cose_sign1" in shown
+
+
+def test_without_perf_nothing_is_measured(
+    excise: Program, files: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "RA_PERF" not in excise("attester", *files, "--no-server").stderr
+    monkeypatch.setenv("RA_PERF", "0")
+    assert "RA_PERF" not in excise("attester", *files, "--no-server").stderr
+    monkeypatch.setenv("RA_PERF", "1")
+    assert "RA_PERF|host|total|" in excise("attester", *files, "--no-server").stderr
+
+
+def test_without_a_verifier_it_says_what_to_do(excise: Program, files: tuple[str, ...]) -> None:
+    done = excise("attester", *files, "--url", "http://127.0.0.1:9")
+    assert done.returncode == 4
+    assert "the verifier does not answer" in done.stderr
+    assert "--no-server makes evidence without one" in done.stderr
+
+
+def test_a_generated_key_is_given_back(excise: Program, files: tuple[str, ...]) -> None:
+    told = dict(
+        line.split(": ") for line in excise("attester", "--generate-key").stdout.splitlines()
+    )
+    assert told["mode"] == "plain"
+    scalar = told["key-hex"][128:]
+    halves = ("--pubx-hex", told["pubx-hex"], "--puby-hex", told["puby-hex"])
+    for words in (("--key-hex", told["key-hex"]), ("--key-hex", scalar, *halves)):
+        done = excise("attester", *files, "--no-server", "--perf", *words)
+        assert done.returncode == 0, done.stderr
+        assert "key=plain|signer=software" in done.stderr
+        assert "embedded" not in done.stderr
+
+
+GENERATED = generate_key("software")
+X, Y = GENERATED.point[:32].hex(), GENERATED.point[32:].hex()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--pubx-hex", X, "--puby-hex", Y), "Give --key-hex too"),
+        (("--key-hex", "zz"), "--key-hex is not hexadecimal"),
+        (("--key-hex", "00" * 31), "--key-hex has 31 bytes. 32 bytes of a plain key, or PubX"),
+        (("--key-hex", "00" * 32), "not between 1 and the order of P-256"),
+        (("--key-hex", "11" * 32, "--pubx-hex", X), "belong together"),
+        (("--key-hex", "11" * 32, "--pubx-hex", X, "--puby-hex", Y), "not those of the key"),
+        (("--key-hex", "11" * 32, "--pubx-hex", X, "--puby-hex", X), "not on P-256"),
+        (("--key-hex", GENERATED.hex() + "00"), "Give --key tpm-wrapped"),
+        (("--key", "caam"), "Known: software, tpm, tpm-wrapped"),
+        (("--key", "tpm"), "Give --tcti"),
+        (("--key", "tpm", "--key-hex", GENERATED.hex()), "a plain key is not for a TPM"),
+        (("--loop", "0"), "--loop"),
+        (("--profile", "4"), "Known: 1 (PSA_IOT_PROFILE_1)"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    excise: Program, files: tuple[str, ...], words: tuple[str, ...], reason: str
+) -> None:
+    done = excise("attester", *files, "--no-server", *words)
+    assert done.returncode in (2, 3)
+    assert reason in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_key_that_stays_in_the_tpm_is_not_printed() -> None:
+    with pytest.raises(UsageError, match=r"not printed. Try tpm-wrapped"):
+        generate_key("tpm", tcti="none")
+
+
+def test_key_material_is_plain_up_to_96_bytes() -> None:
+    plain = parse_key(GENERATED.hex(), pubx_hex=None, puby_hex=None)
+    assert not plain.wrapped
+    assert len(plain.point + plain.blob) == 96
+    wrapped = parse_key(GENERATED.hex() + "00", pubx_hex=None, puby_hex=None)
+    assert wrapped.wrapped
+
+
+def _transient(tpm: SoftwareTpm) -> str:
+    return tpm.tool("tpm2_getcap", "handles-transient").strip()
+
+
+@pytest.mark.parametrize("kind", ["tpm", "tpm-wrapped"])
+def test_a_key_in_a_tpm_signs_and_nothing_is_left_behind(
+    swtpm: SoftwareTpm, excise: Program, files: tuple[str, ...], kind: str
+) -> None:
+    words = ("--key", kind, "--tcti", swtpm.tcti, "--no-server", "--perf", "--json")
+    done = excise("attester", *files, *words, "--loop", 2)
+    assert done.returncode == 0, done.stderr
+    mode = "black" if kind == "tpm-wrapped" else "embedded"
+    assert "|sign_ecdsa|" in done.stderr
+    assert f"key={mode}|signer={kind}" in done.stderr
+    assert _transient(swtpm) == ""
+
+
+def test_a_wrapped_key_is_loaded_for_each_signature_and_given_back(
+    swtpm: SoftwareTpm, excise: Program, files: tuple[str, ...]
+) -> None:
+    made = json.loads(
+        excise("attester", "--generate-key", "--key", "tpm-wrapped", "--tcti", swtpm.tcti,
+               "--json").stdout
+    )  # fmt: skip
+    assert made["mode"] == "black"
+    packed = parse_key(made["key-hex"], pubx_hex=None, puby_hex=None)
+    loads = 0
+    with open_signer("tpm-wrapped", packed=packed, tcti=swtpm.tcti) as signer:
+        assert signer.public.point()[1:] == packed.point
+        original: Any = signer._load  # type: ignore[attr-defined]
+
+        def counted() -> None:
+            nonlocal loads
+            loads += 1
+            original()
+
+        signer._load = counted  # type: ignore[attr-defined]
+        for number in range(3):
+            signer.set_up()
+            assert len(signer.sign(bytes([number]) * 32)) == 64
+    assert loads == 3
+    words = ("--key", "tpm-wrapped", "--tcti", swtpm.tcti, "--key-hex", made["key-hex"])
+    done = excise("attester", *files, *words, "--no-server", "-o", "token.cbor")
+    assert done.returncode == 0, done.stderr
+    result = verify_token(Path("token.cbor").read_bytes(), signer.public, nonce=None)
+    assert [c.id for c in result.checks if c.outcome is Outcome.FAILED] == ["token.freshness"]
+    # One bit of the wrapped private part, behind the public halves and two sizes.
+    damaged = bytearray.fromhex(made["key-hex"])
+    damaged[64 + 40] ^= 1
+    with (
+        pytest.raises(ExciseError, match="the TPM refuses"),
+        open_signer(
+            "tpm-wrapped",
+            packed=parse_key(damaged.hex(), pubx_hex=None, puby_hex=None),
+            tcti=swtpm.tcti,
+        ) as broken,
+    ):
+        broken.set_up()
+    assert _transient(swtpm) == ""
