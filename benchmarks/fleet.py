@@ -1,12 +1,13 @@
 """Verify a fleet on every engine: time, memory, the engine's cost, the second round, and growth.
 
-usage: fleet.py FOLDER [--part overhead,growth,full] [--hosts N] [--json FILE]
+usage: fleet.py FOLDER [--part full,host,growth,overhead] [--hosts N] [--json FILE]
 
 FOLDER is what `fleet_hosts.py` wrote. The figure is processor time, user and system, of every
 process that took part: leader, workers, and Dask's scheduler; the clock is given beside it. Peers
 run one after the other in each repetition. Parts:
 
   overhead  a plain pool that only verifies and judges, `excise`'s pool, and Dask, on --subset hosts
+  host      what the replay and the policy take of one host
   growth    the pool on 10 to all hosts, and the exponent of processor time over hosts
   full      all hosts: one process, a pool, Dask with one and two workers; then all again with
             six new entries each
@@ -48,7 +49,7 @@ from fleet_hosts import LIST, PCRS, POLICY, grow
 
 # What only the leader needs is imported where it is used: a spawned worker imports this file too.
 
-SIZES = (10, 20, 50, 100, 200, 350, 500, 750, 1000, 1400, 2000)
+SIZES = (10, 20, 40, 80, 160, 320, 640, 1250, 2000)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 _policy: Policy | None = None
@@ -204,34 +205,73 @@ def overhead(
     return result
 
 
-def grows(hosts: dict[str, str], policy: Policy, note: Note) -> dict[str, Any]:
-    from excise.stats.growth import growth
+def one_host(hosts: dict[str, str], policy: Policy) -> dict[str, Any]:
+    """Measure what the replay and the policy each take of a host, without any engine."""
+    replays, judgements = [], []
+    for place in map(Path, list(hosts.values())[:40]):
+        pcrs = read_pcr_path(place / PCRS)
+        began = time.process_time()
+        verify_list(place / LIST, pcrs=pcrs)
+        between = time.process_time()
+        appraise_entries(read_list(place / LIST), policy)
+        replays.append(between - began)
+        judgements.append(time.process_time() - between)
+    replay, judgement = statistics.median(replays), statistics.median(judgements)
+    share = judgement / (replay + judgement)
+    return {"replay_s": replay, "policy_s": judgement, "policy_share": share}
 
+
+def grows(
+    hosts: dict[str, str], policy: Policy, note: Note, known: Sequence[Measured]
+) -> dict[str, Any]:
+    """Measure the pool on more and more hosts; a size measured already is taken as it is."""
     points = []
     for size in (size for size in SIZES if size <= len(hosts)):
-        # Small fleets take no longer than the start of a pool: the median of more runs.
-        runs = 5 if size <= 50 else 3 if size <= 200 else 1
+        # Other work on the machine only ever adds to processor time: the least of three runs.
+        runs = 3 if size <= 640 else 1
         measured = [
-            run_engine("pool of 2", first(hosts, size), policy, PoolEngine(2)) for _ in range(runs)
+            each
+            for each in known
+            if each.hosts == size and each.arm in ("pool of 2", "pool of 2, first round")
         ]
-        median = sorted(measured, key=lambda each: each.cpu_s)[runs // 2]
-        note(median)
-        points.append((size, median.cpu_s, median.wall_s))
-    sizes = [size for size, *_ in points]
+        while not measured or (size < len(hosts) and len(measured) < runs):
+            with tempfile.TemporaryDirectory() as scratch:
+                state = Path(scratch, "state.sqlite")
+                part = first(hosts, size)
+                measured.append(run_engine("pool of 2", part, policy, PoolEngine(2), state=state))
+        least = min(measured, key=lambda each: each.cpu_s)
+        note(least)
+        points.append((size, least.cpu_s, least.wall_s))
     result: dict[str, Any] = {"points": points}
-    for name, values in (("cpu_s", [p[1] for p in points]), ("wall_s", [p[2] for p in points])):
-        fit = growth(sizes, values)
-        interval = fit.exponent_interval
-        result[name] = {
-            "exponent": fit.exponent,
-            "interval": (interval.low, interval.high) if interval else None,
-            "law": fit.model,
-            "slope_s_per_host": fit.slope,
-        }
-    slope = result["cpu_s"]["slope_s_per_host"]
-    if slope is not None:
-        result["projection_100000_hosts_cpu_hours"] = slope * 100_000 / 3600
+    for place, name in ((1, "cpu_s"), (2, "wall_s")):
+        result[name] = fit([p[0] for p in points], [p[place] for p in points])
+    result["projection_100000_hosts_cpu_hours"] = result["cpu_s"]["s_per_host"] * 100_000 / 3600
     return result
+
+
+def fit(sizes: Sequence[int], values: Sequence[float]) -> dict[str, float]:
+    """Fit start + c hosts^k; errors are taken to be as large as the values are, in proportion.
+
+    (`excise.stats.growth` fits series of runs, whose errors do not depend on the run.)
+    """
+    import numpy as np
+    from scipy.optimize import curve_fit
+    from scipy.stats import t
+
+    n, y = np.array(sizes, float), np.array(values)
+
+    def law(n: Any, start: float, c: float, k: float) -> Any:
+        return start + c * n**k
+
+    best, covariance = curve_fit(law, n, y, p0=(values[0] / 2, values[-1] / n[-1], 1), sigma=y)
+    half = t.ppf(0.975, len(n) - 3) * np.sqrt(np.diag(covariance))
+    slope, start = np.polyfit(n, y, 1, w=1 / y)
+    return {
+        "exponent": float(best[2]),
+        "exponent_half_interval_95": float(half[2]),
+        "s_per_host": float(slope),
+        "start_s": float(start),
+    }
 
 
 @contextmanager
@@ -250,7 +290,13 @@ def arm_engines(*, workers: int) -> Iterator[dict[str, tuple[Callable[[], Engine
 
 
 def full(
-    hosts: dict[str, str], policy: Policy, note: Note, *, entries: int, quiet: bool
+    hosts: dict[str, str],
+    policy: Policy,
+    note: Note,
+    *,
+    entries: int,
+    quiet: bool,
+    arms_wanted: Sequence[str],
 ) -> dict[str, Any]:
     """Measure a first round, let every host measure six more files, and measure again."""
     result: dict[str, Any] = {}
@@ -260,9 +306,12 @@ def full(
             if new:
                 for place in hosts.values():
                     grow(Path(place), count=entries)
+                os.sync()  # what the growing wrote is not the round's
             for workers in (1, 2):
                 with real_time(quiet and new), arm_engines(workers=workers) as arms:
                     for arm, (engine, pids) in arms.items():
+                        if arms_wanted and arm not in arms_wanted:
+                            continue
                         state = Path(scratch, f"{arm}.sqlite")
                         label = f"{arm}, {'second' if new else 'first'} round"
                         measured = run_engine(
@@ -295,13 +344,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--part", default="overhead,growth,full")
+    parser.add_argument("--part", default="full,host,growth,overhead")
     parser.add_argument("--hosts", type=int, default=2000)
     parser.add_argument("--subset", type=int, default=200)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument(
         "--quiet", action="store_true", help="real-time priority for parts that are short"
     )
+    parser.add_argument("--arm", action="append", default=[], help="of full; all by default")
     parser.add_argument("--json", type=Path, help="write all raw values here")
     options = parser.parse_args()
     hosts = first(find_hosts([str(options.folder / "hosts")]), options.hosts)
@@ -315,9 +365,14 @@ def main() -> None:
         runs.append(measured)
 
     parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "overhead": lambda: overhead(first(hosts, options.subset), policy, note, runs=options.runs),
-        "growth": lambda: grows(hosts, policy, note),
-        "full": lambda: full(hosts, policy, note, entries=6, quiet=options.quiet),
+        "overhead": lambda: overhead(
+            first(hosts, options.subset), policy, note, runs=options.runs, quiet=options.quiet
+        ),
+        "host": lambda: one_host(hosts, policy),
+        "growth": lambda: grows(hosts, policy, note, list(runs)),
+        "full": lambda: full(
+            hosts, policy, note, entries=6, quiet=options.quiet, arms_wanted=options.arm
+        ),
     }
     result: dict[str, Any] = {"kernel": platform.release(), "cpu": platform.processor()}
     for part in options.part.split(","):

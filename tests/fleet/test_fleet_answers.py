@@ -123,7 +123,7 @@ def test_the_report_has_every_answer_in_every_format(answers: FleetAnswers) -> N
         "fleet-violations",
         "fleet-not-verified",
     }
-    assert report.paragraphs("warning") == ["2 of 6 hosts passed, 4 failed, 0 prove nothing."]
+    assert report.paragraphs("warning") == ["2 of 6 hosts passed, 4 failed, 0 without proof."]
     html = render(report, format="html")
     assert "/usr/bin/prog3" in html
     assert "Digests unknown to the policy" in html

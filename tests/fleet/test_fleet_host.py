@@ -76,6 +76,16 @@ def test_bad_evidence_ends_in_a_row_of_that_host_and_the_others_pass(
     assert any(row.check == check or name in row.got for row in rows)
 
 
+def test_guests_of_real_kernels_are_a_fleet(shared_vectors: Path) -> None:
+    found = by_host(run_round(shared_vectors / "ima" / "lab"))
+    assert len(found) == 9
+    assert {n for n, state in found.items() if state.verdict != "PASSED"} == {"notpm"}
+    assert found["notpm"].verdict == "NOT_COVERED"  # no TPM: there is no value to compare with
+    assert found["tcb-ng"].entries == 55
+    assert outcome_of(found["tcb-ng"], "ima.boot_aggregate") == "PASSED"
+    assert [f.name for f in found["tcb-ng-violations"].findings] != []
+
+
 def test_a_pipe_in_a_hosts_folder_is_never_opened(tmp_path: Path) -> None:
     folder = write_host(tmp_path, "a")
     (folder / "pcrs.txt").unlink()

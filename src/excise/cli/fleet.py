@@ -46,7 +46,7 @@ SinceOption = Annotated[
         "--not-verified-since",
         metavar="TIME",
         help="List hosts last verified before it: 24h, 7d, or 2026-01-31T12:00Z. "
-        "[default: hosts never verified]",
+        "\\[default: hosts never verified]",
         show_default=False,
     ),
 ]
@@ -140,7 +140,7 @@ def verify(
         typer.Option(
             "--workers",
             min=0,
-            help="Processes of the pool; 0 is this process alone. [default: one a processor]",
+            help="Processes of the pool; 0 is this process alone. \\[default: one a processor]",
             show_default=False,
         ),
     ] = None,
@@ -306,6 +306,10 @@ def _engine(
 ) -> Engine:
     from excise.fleet.engines import InlineEngine, PoolEngine, usable_cpus
 
+    if workers != 0 and any(place.startswith("memory://") for place in places):
+        raise UsageError(
+            "memory:// is known to this process alone", hint="Use --workers 0 with it."
+        )
     if scheduler is not None:
         if workers is not None:
             raise UsageError("--workers is of the pool; a Dask cluster has its own")
@@ -322,10 +326,6 @@ def _engine(
     count = usable_cpus() if workers is None else workers
     if count == 0:
         return InlineEngine()
-    if any(place.startswith("memory://") for place in places):
-        raise UsageError(
-            "memory:// is known to this process alone", hint="Use --workers 0 with it."
-        )
     return PoolEngine(count, memory_limit_bytes=memory_bytes)
 
 

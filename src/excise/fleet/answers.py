@@ -35,7 +35,7 @@ class FleetAnswers:
         tables: The rows they were made of: `hosts`, `checks`, `findings`, `costs`.
         verdicts: Number of hosts by verdict.
         checks: Hosts by outcome, for every check that did not PASS somewhere:
-            `check, failed, not_covered, passed, host` (one that failed).
+            `check, failed, not_covered, passed, host` (one that failed, else one not covered).
         differing: Files that the policy lists with other digests: `name, hosts, digests, host`.
         unknown: Digests that the policy lists under no name, the most widespread first:
             `algorithm, digest, hosts, names, name, package, host`.
@@ -141,7 +141,7 @@ def _checks(checks: pl.DataFrame) -> pl.DataFrame:
             failed=hosts("FAILED").n_unique(),
             not_covered=hosts("NOT_COVERED").n_unique(),
             passed=hosts("PASSED").n_unique(),
-            host=hosts("FAILED").min(),
+            host=pl.coalesce(hosts("FAILED").min(), hosts("NOT_COVERED").min()),
         )
         .filter((pl.col("failed") > 0) | (pl.col("not_covered") > 0))
         .sort(["failed", "not_covered", "check"], descending=[True, True, False])

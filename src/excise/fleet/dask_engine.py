@@ -94,14 +94,20 @@ class DaskEngine:
     def _check_versions(self) -> None:
         from excise import __version__
 
-        found = self._client.run(worker_version)
+        hint = "Install the same excise on every worker: pip install 'excise[fleet]'."
+        try:
+            found = self._client.run(worker_version)
+        except Exception as error:  # what a worker without excise makes of the question
+            raise HostError(
+                f"a worker has no excise ({error})", source=self._address, hint=hint
+            ) from error
         others = {place: version for place, version in found.items() if version != __version__}
         if others:
             place, version = next(iter(others.items()))
             raise HostError(
-                f"worker {place} has excise {version or 'not at all'}, here is {__version__}",
+                f"worker {place} has excise {version}, here is {__version__}",
                 source=self._address,
-                hint="Install the same excise on every worker.",
+                hint=hint,
             )
 
     def submit(self, jobs: Sequence[HostJob]) -> Future[Batch]:
@@ -132,11 +138,9 @@ class DaskEngine:
 
 
 def worker_version() -> str:
-    """Return the version of excise where this runs; empty without one."""
-    try:
-        from excise import __version__
-    except ImportError:
-        return ""
+    """Return the version of excise where this runs."""
+    from excise import __version__
+
     return __version__
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from excise.errors import FormatError, HostError, UsageError
 
@@ -59,10 +58,7 @@ class Folder(Protocol):
     def local(self, name: str) -> Path | None:
         """Return a local path of a file, or None where there is none."""
 
-    def opened(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
-        """Give a file open for reading."""
-
-    def fetched(self, name: str) -> contextlib.AbstractContextManager[Path]:
+    def fetched(self, name: str) -> AbstractContextManager[Path]:
         """Give a local path of a file or folder, copied for the time if it is elsewhere."""
 
 
@@ -162,22 +158,6 @@ class LocalFolder:
         return Path(self.url, name)
 
     @contextmanager
-    def opened(self, name: str) -> Iterator[BinaryIO]:
-        """Give a file open for reading.
-
-        Raises:
-            FormatError: It cannot be read.
-        """
-        try:
-            file = Path(self.url, name).open("rb")  # noqa: SIM115  closed below
-        except OSError as error:
-            raise FormatError(
-                f"cannot be read ({error.strerror})", source=f"{self.url}/{name}"
-            ) from error
-        with file:
-            yield file
-
-    @contextmanager
     def fetched(self, name: str) -> Iterator[Path]:
         """Give the path of a file or folder."""
         yield Path(self.url, name)
@@ -253,8 +233,8 @@ class RemoteFolder:
         Raises:
             FormatError: It cannot be read, or is longer than the limit.
         """
-        with self.opened(name) as file:
-            data = file.read(limit_bytes + 1)
+        with _reading(f"{self.url}/{name}"), self.file_system().open(self._path(name)) as file:
+            data: bytes = file.read(limit_bytes + 1)
         if len(data) > limit_bytes:
             raise _too_long(self.url, name, limit_bytes)
         return data
@@ -292,19 +272,6 @@ class RemoteFolder:
     def local(self, name: str) -> Path | None:  # noqa: ARG002  as the protocol has it
         """Return None: it is elsewhere."""
         return None
-
-    @contextmanager
-    def opened(self, name: str) -> Iterator[BinaryIO]:
-        """Give a file open for reading.
-
-        Raises:
-            FormatError: It cannot be read.
-        """
-        with (
-            _reading(f"{self.url}/{name}"),
-            self.file_system().open(self._path(name), "rb") as file,
-        ):
-            yield file
 
     @contextmanager
     def fetched(self, name: str) -> Iterator[Path]:

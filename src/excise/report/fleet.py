@@ -71,7 +71,7 @@ def _summary(answers: FleetAnswers, done: FleetRound | None) -> list[Paragraph]:
     failed = answers.verdicts.get(Outcome.FAILED, 0)
     rest = answers.hosts - passed - failed
     good = passed == answers.hosts and answers.hosts > 0
-    text = f"{passed} of {answers.hosts} hosts passed, {failed} failed, {rest} prove nothing."
+    text = f"{passed} of {answers.hosts} hosts passed, {failed} failed, {rest} without proof."
     found = [Paragraph(text=text, kind="result" if good else "warning")]
     if done is not None and done.interrupted:
         why = str(done.stopped_by) if done.stopped_by else "interrupted"
@@ -152,7 +152,7 @@ def _checks(answers: FleetAnswers, rows: int) -> list[Block]:
         Column(name="passed", heading="Passed"),
         _words("host", "Such as"),
     )
-    note = "Hosts by outcome of each check; the last column names one that failed."
+    note = "Hosts by outcome of each check; the last column names one of the worst."
     return _table("fleet-checks", answers.checks, columns, rows, notes=(note,))
 
 
