@@ -80,7 +80,14 @@ def write_member(group: Group, folder: Path) -> Path:
 @contextmanager
 def running_verifier(*options: str | Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Start `excise sensor verifier` and yield its URL and process."""
-    words = [*PROGRAM, "sensor", "verifier", "--listen", "127.0.0.1:0", *map(str, options)]
+    with running("sensor", "verifier", "--listen", "127.0.0.1:0", *options) as started:
+        yield started
+
+
+@contextmanager
+def running(*options: str | Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start a service of the program and yield its URL and process."""
+    words = [*PROGRAM, *map(str, options)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -98,5 +105,5 @@ def running_verifier(*options: str | Path) -> Iterator[tuple[str, subprocess.Pop
 def excise(*words: str | Path | Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run the program."""
     return subprocess.run(
-        [*PROGRAM, *map(str, words)], capture_output=True, text=True, check=False, timeout=120
+        [*PROGRAM, *map(str, words)], capture_output=True, text=True, check=False, timeout=600
     )
