@@ -92,12 +92,12 @@ class _Found:
             high = float(bucket.groupdict().get("high") or low) + 1
             ends = (low * self._factor, high * self._factor)
             self._buckets.append((float(bucket["count"]), *ends))
-        elif section := _SECTION.fullmatch(line):
-            self.close()
-            self._section = _plain(section["value"])
         elif average := _AVERAGE.fullmatch(line):
             self.close()
             self.rows.append(_mean(average, self._options, self._section))
+        elif section := _SECTION.fullmatch(line):
+            self.close()
+            self._section = _plain(section["value"])
         elif line.strip() and not _TALK.fullmatch(line):
             return "not a line of a histogram"
         return ""

@@ -30,6 +30,8 @@ MAX_FUNCTION_ROWS: Final = 20_000
 MAX_PATH_ROWS: Final = 5_000
 MAX_RUNS: Final = 20_000
 MAX_EVENTS: Final = 200_000
+MAX_TASKS: Final = 4
+"""Functions at the top whose calls are runs of their own: more are no repeated task."""
 KEPT_CALLS: Final = 250_000
 """Single calls that an import asks for: enough for the runs and events that it may make."""
 _PLAIN = frozenset({NO_SYSCALL})
@@ -272,6 +274,9 @@ def runs_and_events(graph: FunctionGraph, options: Options) -> tuple[list[Run], 
     ]  # fmt: skip
     if not roots or len(roots) > MAX_RUNS or len(calls) > MAX_EVENTS:
         return [], [], ""
+    kinds = len({calls[root]["function"] for root in roots})
+    if kinds > MAX_TASKS:
+        return [], [], f"calls at the top are of {kinds} functions: they are summed up, not runs"
     names = _unique_names(calls, parents)
     runs = _runs(calls, roots, options)
     sequence = {root: number for number, root in enumerate(roots)}

@@ -158,12 +158,10 @@ def draw_histogram(chart: Chart) -> _Drawn:
     lows = [row["low"] for row in chart.rows]
     highs = [row["high"] for row in chart.rows]
     low, high = min(lows, default=1.0), max(highs, default=2.0)
-    wide = high > 20 * low
+    kind = {"type": "log"} if high > 8 * low else {"type": "linear", "zero": False}
     x = alt.X(
         "low:Q",
-        scale=alt.Scale(
-            type="log" if wide else "linear", domain=[low, high], nice=False, zero=False
-        ),
+        scale=alt.Scale(**kind, domain=[low, high], nice=False),
         axis=_axis(chart, high, tickCount=alt.ExprRef("ceil(width / 90)")),
     )
     names = json.dumps(hooks)
