@@ -93,7 +93,7 @@ def traced_into(
         try:
             code = collect.run_trace(request, folder=path / store.RAW, command=command)
         except BaseException:
-            if not (path / store.RAW / collect.SUMMARY).exists():
+            if not _has_summary(path / store.RAW):
                 shutil.rmtree(path)
             raise
         found = read_folder(path / store.RAW, subtract=subtract, cycles=cycles)
@@ -117,6 +117,12 @@ def traced_into(
             ]
         )
     return found, code
+
+
+def _has_summary(folder: Path) -> bool:
+    """Return whether a trace came to its end."""
+    path = folder / collect.SUMMARY
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _facts(found: HookTrace) -> list[Fact]:

@@ -211,6 +211,8 @@ def _trace(
 ) -> None:
     import tempfile
 
+    from excise import __version__
+
     subjects = [bool(words), bool(request.pids), request.everything]
     if sum(subjects) != 1:
         raise UsageError(
@@ -230,6 +232,7 @@ def _trace(
             name=name,
             subtract=subtract,
             cycles=cycles,
+            version=__version__,
         )
     else:
         with tempfile.TemporaryDirectory(prefix="excise-trace-") as folder:

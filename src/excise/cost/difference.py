@@ -156,7 +156,9 @@ def _share(
         before.margin if before else 0.0
     )
     words = f"{count:g} calls" if count == base_count else f"{base_count:g} → {count:g} calls"
-    if key.labels and key.layer != FUNCTION_LAYER:
+    if key.layer == FUNCTION_LAYER and not base_count:
+        words = f"{count:g} calls"
+    elif key.labels and key.layer != FUNCTION_LAYER:
         words = f"{key.labels}, {words}"
     return _Found(key=key, value=value, margin=margin, words=words)
 

@@ -11,6 +11,7 @@ from excise.capture.journal import Effect, Loss
 from excise.cost.attribution import Attribution, Part
 from excise.cost.comparison import Comparison, Comparisons
 from excise.cost.counted import INSTRUCTIONS
+from excise.cost.difference_rows import FUNCTION_LAYER
 from excise.cost.summary import TaskSummary
 from excise.report.model import NOTHING, Cell, Column, Emphasis, Table, file_safe
 from excise.stats import AAOutcome, Verdict
@@ -401,7 +402,8 @@ def _plus_minus(margin: float, unit: str) -> Cell:
 
 def part_label(part: Part) -> str:
     """Return how a part is called: layer, event and labels."""
-    name = f"{part.layer}|{part.event}" if part.layer else part.event
+    inner = part.depth > 0 and part.layer == FUNCTION_LAYER  # it stands under what calls it
+    name = f"{part.layer}|{part.event}" if part.layer and not inner else part.event
     return f"{name} ({part.labels})" if part.labels else name
 
 
