@@ -32,6 +32,14 @@ def boot(
     cmdline: Annotated[
         str, typer.Option("--cmdline", help="Words for the kernel's command line.")
     ] = "",
+    files: Annotated[
+        str,
+        typer.Option(
+            "--files",
+            help="New files that init reads, one IMA entry each under tcb: numbers joined by "
+            "commas, each a configuration; with --root initramfs.",
+        ),
+    ] = "0",
     boots: Annotated[int, typer.Option("--boots", "-n", help="Boots of each.", min=1)] = 3,
     root: Annotated[
         str,
@@ -54,6 +62,8 @@ def boot(
 
     Example: excise lab boot --ima off,few,tcb --boots 5 -o boots.excise
 
+    Example: excise lab boot --root initramfs --ima tcb --files 0,500,1000,2000
+
     Example: excise lab boot --kernel own --cmdline initcall_debug --ima off -n 1
     """
     from excise import __version__
@@ -67,7 +77,10 @@ def boot(
     base = read_machine(Path(machine)) if machine else None
     kernels = kernel or [base.kernel if base else "6.12"]
     policies = [part.strip() for part in ima.split(",") if part.strip()]
-    arms = boot_arms(kernels=kernels, policies=policies, words=cmdline.split())
+    counts = _counts(files)
+    if any(counts) and root != "initramfs":
+        raise UsageError("needs --root initramfs: there init reads them", source=f"--files {files}")
+    arms = boot_arms(kernels=kernels, policies=policies, words=cmdline.split(), files=counts)
     with guests_progress() as show:
         failures = run_boots(
             arms,
@@ -84,3 +97,10 @@ def boot(
         typer.echo(f"wrote {output}", err=True)
     for failure in failures:
         raise failure.error
+
+
+def _counts(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdigit() and int(part) <= 20_000 for part in parts):
+        raise UsageError("is numbers up to 20000, joined by commas", source=f"--files {text}")
+    return [int(part) for part in parts]

@@ -46,7 +46,7 @@ def boot_policy(name: str) -> Preset:
     if name == "off":
         return dataclasses.replace(preset("ima-off"), proof="", expectations=(_entries(1, 1),))
     if name == "tcb":
-        return dataclasses.replace(preset("ima-measure"), proof="", expectations=(_entries(3),))
+        return dataclasses.replace(preset("ima-measure"), proof="", expectations=(_entries(2),))
     if name == "few":
         return _custom("few", FEW.encode())
     path = Path(name)

@@ -10,6 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -33,14 +34,16 @@ from excise.lab.effects import Expectation
 from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
 from excise.lab.kernels import resolve
 from excise.lab.machine import Machine
+from excise.lab.plan import Plan
 from excise.lab.record import file_safe, lab_facts, no_results, raw_files
 from excise.lab.run import GuestResult, clock_of
 from excise.lab.tpm_traffic import counting
-from excise.lab.workloads import boot_only
+from excise.lab.workloads import boot_only, distinct_files
 
 _MEMORY_MIB: Final = 768
 # The kernel tests its timer for ten ticks, and panics where a loaded host delivers them too late.
 _TIMER: Final = "no_timer_check"
+_READ_FILES: Final = "find /work/ext4/many -type f | sort | xargs -n 500 cat >/dev/null\n"
 _HMAC_FACTS: Final = """\
 N=/sys/class/tpm/tpm0/null_name
 [ -e $N ] && fact tpm_null_name cat $N
@@ -58,12 +61,14 @@ class BootArm:
         kernel: As `--kernel` takes it.
         policy: IMA policy: `off`, `few`, `tcb`, or a file.
         words: Words for the kernel's command line.
+        files: New files that init reads before it is done; with root `initramfs`.
     """
 
     configuration: str
     kernel: str
     policy: str = "tcb"
     words: tuple[str, ...] = ()
+    files: int = 0
 
     def job(self, machine: Machine, *, counted: bool = True) -> GuestJob:
         """Return the guest of one boot, with the proof of what it was to boot with.
@@ -89,10 +94,13 @@ class BootArm:
             ),
             preset=dataclasses.replace(
                 found,
+                mounted=found.mounted + (_READ_FILES if self.files else ""),
                 proof=_HMAC_FACTS + found.proof,
                 expectations=(*found.expectations, *self._expected(config)),
             ),
-            plan=boot_only(),
+            plan=Plan(steps=(), files=distinct_files(self.files).files)
+            if self.files
+            else boot_only(),
         )
 
     def _expected(self, config: dict[str, str]) -> list[Expectation]:
@@ -119,24 +127,39 @@ def boot_machine(base: Machine | None = None, *, root: str = "debian") -> Machin
 
 
 def boot_arms(
-    *, kernels: Sequence[str], policies: Sequence[str], words: Sequence[str] = ()
+    *,
+    kernels: Sequence[str],
+    policies: Sequence[str],
+    words: Sequence[str] = (),
+    files: Sequence[int] = (0,),
 ) -> list[BootArm]:
-    """Return one configuration for each kernel and policy, named by what differs.
+    """Return one configuration for each kernel, policy and number of files, named by what differs.
+
+    Args:
+        kernels: As `--kernel` takes them.
+        policies: IMA policies.
+        words: Words for the kernel's command line.
+        files: Numbers of new files that init reads.
 
     Raises:
         UsageError: If two would be the same.
     """
     arms = []
-    for kernel in kernels:
-        for policy in policies:
-            names = [Path(policy).stem if "/" in policy else policy]
-            if len(kernels) > 1:
-                names.insert(0, Path(kernel).name)
-            arms.append(
-                BootArm(
-                    configuration=" ".join(names), kernel=kernel, policy=policy, words=tuple(words)
-                )
+    for kernel, policy, count in product(kernels, policies, files):
+        names = [Path(policy).stem if "/" in policy else policy]
+        if len(kernels) > 1:
+            names.insert(0, Path(kernel).name)
+        if len(files) > 1:
+            names.append(f"{count} files")
+        arms.append(
+            BootArm(
+                configuration=" ".join(names),
+                kernel=kernel,
+                policy=policy,
+                words=tuple(words),
+                files=count,
             )
+        )
     _require_distinct(arms)
     return arms
 
@@ -233,6 +256,7 @@ class BootCapture:
                     "kernel": job.machine.kernel,
                     "ima_policy": arm.policy,
                     "cmdline": list(arm.words),
+                    "files": arm.files,
                 }
                 for arm, job in zip(arms, jobs, strict=True)
             ],
