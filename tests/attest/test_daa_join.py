@@ -396,3 +396,32 @@ def test_the_group_of_a_service_must_be_the_one_expected(tmp_path: Path) -> None
         assert joined.rule == SOFTWARE
     finally:
         stop(process)
+
+
+def test_a_sensor_quotes_its_pcrs_as_a_member(tmp_path: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="swtpm") as folder,
+        software_tpm(Path(folder)) as tpm,
+    ):
+        call = {"cwd": tmp_path}
+        excise("daa", "issuer", "init", "issuer", "--admit", "tpm", "--quoting", **call)
+        process, url = serve("issuer", cwd=tmp_path)
+        try:
+            at = ("--issuer", url, "--tpm", tpm.tcti)
+            said = excise("daa", "member", "join", "plain", *at, **call, code=1)
+            assert "restricted is clear" in said
+            replaced = ("--quoting", "--replace")
+            excise("daa", "member", "join", "sensor", *at, *replaced, **call)
+        finally:
+            stop(process)
+        (tmp_path / "m").write_bytes(MESSAGE)
+        signing = ("-m", "m", "--nonce", "00aa")
+        excise("daa", "member", "sign", "sensor", *signing, "--quote", "sha256:0,10", **call)
+        verify = ("daa", "verify", "sig.bin", *signing, "-g", "issuer/ipk.bin")
+        verify += ("--rule", "issuer/group.json", "--attest", "sig.bin.attest")
+        said = excise(*verify, "--pcrs", "sig.bin.pcrs", **call)
+        assert "PASSED      daa.quote_pcrs" in said
+        other = (tmp_path / "sig.bin.pcrs").read_text().replace("0000\n", "0001\n")
+        (tmp_path / "sig.bin.pcrs").write_text(other)
+        said = excise(*verify, "--pcrs", "sig.bin.pcrs", **call, code=1)
+        assert "FAILED      daa.quote_pcrs" in said

@@ -175,7 +175,7 @@ def test_a_member_that_has_not_joined_is_told_to(tmp_path: Path) -> None:
 
 def test_a_group_that_binds_keys_to_pcrs_admits_tpms_only(tmp_path: Path) -> None:
     rule = KeyAssurance(protection=KeyProtection.SOFTWARE, pcr_policy=bytes(32))
-    with pytest.raises(UsageError, match="a key in software is bound to no PCRs"):
+    with pytest.raises(UsageError, match="a key in software is bound to no PCRs, and quotes none"):
         folders.init_issuer(tmp_path, rule=rule)
 
 

@@ -124,10 +124,9 @@ def test_a_commit_counter_is_used_once(key: TpmKey) -> None:
     from tpm2_pytss import TSS2_Exception
 
     *_, counter = key._commit(GENERATOR_1, None)
-    digest = b"\1" * 32
-    key._sign(digest, counter)
+    key._sign(b"once", counter)
     with pytest.raises(TSS2_Exception, match="out of range"):
-        key._sign(digest, counter)
+        key._sign(b"again", counter)
 
 
 # Faults (pitfalls 25, 26)

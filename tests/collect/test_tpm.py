@@ -111,7 +111,7 @@ def test_five_hundred_ecdsa_quotes_verify_whatever_zeros_their_numbers_begin_wit
     with collector.open_tpm(swtpm.tcti) as tpm, collector._attestation_key(tpm, "ecdsa", "null") as ak:
         handle, public = ak
         wanted = {"sha256": (0, 10)}
-        pcrs = collector._read_consistently(tpm, wanted)
+        pcrs = collector.read_consistently(tpm, wanted)
         for number in range(500):
             nonce = number.to_bytes(32, "big")
             attest, signature, _ = collector._sign(tpm, handle, wanted, nonce)

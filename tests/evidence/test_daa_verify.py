@@ -45,7 +45,8 @@ from excise.evidence.daa.curve import (
     sum_of_multiples,
 )
 from excise.evidence.daa.field import N, integer
-from excise.evidence.daa.schnorr import proof_digest
+from excise.evidence.daa.hashing import hash_to_scalar
+from excise.evidence.daa.schnorr import proof_preimage
 from test_daa_curve import twist_point_outside_g2
 
 IDENTITY = b"\x04" + bytes(64)
@@ -285,8 +286,8 @@ def with_dialect(made: Group, dialect: Dialect) -> Signature:
     points = [multiply(p, blind) for p in (made.credential.a, made.credential.b)]
     t, w = multiply(made.credential.c, blind), multiply(made.credential.d, blind)
     secret = decode_scalar(key.to_bytes(), field="sk")
-    digest = proof_digest(
-        commitment=multiply(points[1], k), base=points[1], public=w, message=MESSAGE
+    digest = hash_to_scalar(
+        proof_preimage(commitment=multiply(points[1], k), base=points[1], public=w, message=MESSAGE)
     )
     c = digest if dialect is Dialect.ECHOED_DIGEST else random_scalar()
     s = (k + c * secret) % N
@@ -493,7 +494,7 @@ def test_lists_are_read_as_they_were_written(made: Group, named, bare: bool) -> 
         (RevokedKeys, lambda d: d + b"\n", "not a whole number of 32-byte entries"),
         (RevokedKeys, lambda d: d[:32] + bytes(32), "entry 1: zero"),
         (RevokedKeys, lambda d: d[:32] + b"\xff" * 32, "entry 1: not below the group order"),
-        (RevokedKeys, lambda d: b"{" + d, "neither JSON nor a bare list"),
+        (RevokedKeys, lambda _: b'{"format": "excise-da', "neither JSON nor a bare list"),
         (RevokedPseudonyms, lambda _: b"", "an empty list"),
         (RevokedPseudonyms, lambda d: d[:-1], "not a whole number of 65-byte entries"),
         (RevokedPseudonyms, lambda _: IDENTITY, "entry 0: the identity"),
@@ -531,6 +532,12 @@ def test_a_list_of_another_count_than_announced_is_an_error(made: Group, named) 
         assert len(RevokedKeys.from_bytes(data, count=2).keys) == 2
         with pytest.raises(FormatError, match="2 entries, announced were 0"):
             RevokedKeys.from_bytes(data, count=0)
+
+
+def test_a_bare_list_may_begin_with_a_brace() -> None:
+    for first in (0x7B, 0x7C):
+        data = bytes([first]) + b"\xff" * 31
+        assert RevokedKeys.from_bytes(data).to_bytes(bare=True) == data
 
 
 def test_an_empty_list_is_one_only_where_it_says_so() -> None:

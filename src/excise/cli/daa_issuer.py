@@ -34,6 +34,12 @@ def init(
     ] = "software",
     pcr: PcrOption = None,
     pcrs: PcrsOption = None,
+    quoting: Annotated[
+        bool,
+        typer.Option(
+            "--quoting", help="Ask for restricted keys: PCR values in their quotes are the TPM's."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a new group, and set what it asks of its members' keys.
@@ -44,7 +50,7 @@ def init(
     """
     from excise.attest.daa.folders import init_issuer
 
-    found = init_issuer(folder, rule=_rule(admit, pcr, pcrs))
+    found = init_issuer(folder, rule=_rule(admit, pcr, pcrs, quoting=quoting))
     if as_json:
         print_json(
             {
@@ -171,20 +177,23 @@ def _certificates(names: list[str] | None) -> list[Certificate]:
     ]
 
 
-def _rule(admit: str, pcr: list[str] | None, pcrs: list[str] | None) -> KeyAssurance:
+def _rule(
+    admit: str, pcr: list[str] | None, pcrs: list[str] | None, *, quoting: bool
+) -> KeyAssurance:
     from excise.attest.daa.tpm_setup import selection_text
     from excise.evidence.daa import KeyAssurance, KeyProtection, policy_pcr_digest
 
     if admit not in list(KeyProtection):
         raise UsageError(f"--admit {admit!r} is unknown", hint=", ".join(KeyProtection))
     if not pcr and not pcrs:
-        return KeyAssurance(protection=KeyProtection(admit))
+        return KeyAssurance(protection=KeyProtection(admit), quoting=quoting)
     from excise.cli.verify import pcr_values
 
     values = pcr_values(pcr, pcrs, None, None)
     return KeyAssurance(
         protection=KeyProtection(admit),
         pcr_policy=policy_pcr_digest(values),
+        quoting=quoting,
         selection=selection_text({bank: sorted(held) for bank, held in values.items()}),
     )
 

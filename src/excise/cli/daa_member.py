@@ -21,8 +21,9 @@ from excise.errors import UsageError
 
 if TYPE_CHECKING:
     from excise.attest.daa.joining import Joined
+    from excise.attest.daa.keys import MemberKey
     from excise.attest.daa.tpm import EkType
-    from excise.evidence.daa import GroupPublicKey
+    from excise.evidence.daa import Credential, GroupPublicKey, QuotedState, Signature
 
 app = typer.Typer(no_args_is_help=True, help="Join a group, and sign as one of it.")
 
@@ -52,6 +53,9 @@ def join(
             show_default=False,
         ),
     ] = None,
+    quoting: Annotated[
+        bool, typer.Option("--quoting", help="Make the key restricted, so that it can quote PCRs.")
+    ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Make a new key, also where there is one.")
     ] = False,
@@ -141,7 +145,14 @@ def join(
         _take_credential(folder, credential, credential_signature, group, tpm, as_json=as_json)
         return
     _make_key(
-        folder, tpm, handle, bind, replace=replace, clear=clear, owner_auth=_password(owner_auth)
+        folder,
+        tpm,
+        handle,
+        bind,
+        quoting=quoting,
+        replace=replace,
+        clear=clear,
+        owner_auth=_password(owner_auth),
     )
     if nonce is not None:
         _offline_key(folder, nonce, tpm, as_json=as_json)
@@ -170,6 +181,15 @@ def sign(
     ] = Path("sig.bin"),
     basename: BasenameOption = None,
     nonce: NonceOption = None,
+    quote: Annotated[
+        str | None,
+        typer.Option(
+            "--quote",
+            metavar="BANK:I,I",
+            help="Have the TPM quote these PCRs along, into OUTPUT.attest and OUTPUT.pcrs.",
+            show_default=False,
+        ),
+    ] = None,
     tpm: TpmOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -177,13 +197,19 @@ def sign(
 
     Example: excise daa member sign member --message report.json --nonce 0011 -o sig.bin
     """
-    from excise.attest.daa.folders import member_key, read_credential, write_file
+    from excise.attest.daa.folders import member_key, pcr_text, read_credential, write_file
     from excise.attest.daa.keys import sign as make
 
     credential = read_credential(folder)
     data = message_bytes(message, nonce)
+    name = basename_bytes(basename)
     with member_key(folder, tcti=tpm) as key:
-        signature = make(key, credential, message=data, basename=basename_bytes(basename))
+        if quote is None:
+            signature = make(key, credential, message=data, basename=name)
+        else:
+            signature, state = _quote(key, credential, quote, data, name)
+            write_file(output.with_name(output.name + ".attest"), state.attest)
+            write_file(output.with_name(output.name + ".pcrs"), pcr_text(state.pcrs))
     write_file(output, signature.to_bytes())
     if as_json:
         pseudonym = signature.to_bytes()[356:].hex() or None
@@ -192,12 +218,26 @@ def sign(
         typer.echo(f"Wrote {output}.")
 
 
+def _quote(
+    key: MemberKey, credential: Credential, selection: str, message: bytes, basename: bytes | None
+) -> tuple[Signature, QuotedState]:
+    from excise.attest.daa.tpm import TpmKey
+    from excise.evidence.pcr import parse_selection
+
+    if not isinstance(key, TpmKey):
+        raise UsageError("a key in software quotes no PCRs")
+    return key.quote(
+        credential, selection=dict(parse_selection(selection)), message=message, basename=basename
+    )
+
+
 def _make_key(
     folder: Path,
     tpm: str | None,
     handle: str | None,
     bind: str | None,
     *,
+    quoting: bool,
     replace: bool,
     clear: bool,
     owner_auth: bytes,
@@ -205,13 +245,15 @@ def _make_key(
     """Make a key in the folder, unless it has one that is to be kept."""
     from excise.attest.daa.folders import write_software_key, write_tpm_key
 
-    if tpm is None and (handle or bind or clear):
-        raise UsageError("--handle, --bind and --clear are of a key in a TPM", hint="Give --tpm")
+    if tpm is None and (handle or bind or quoting or clear):
+        raise UsageError(
+            "--handle, --bind, --quoting and --clear are of a key in a TPM", hint="Give --tpm"
+        )
     has_key = any((folder / name).exists() for name in ("member.json", "sk.bin", "handle.txt"))
     if has_key and not replace and not clear:
-        if bind:
+        if bind or quoting:
             raise UsageError(
-                "the folder has a key already, and a key is bound when it is made",
+                "the folder has a key already, and what it is bound to is set when it is made",
                 source=str(folder),
                 hint="Say --replace to make a new one",
             )
@@ -230,7 +272,13 @@ def _make_key(
         raise UsageError(f"--handle {handle!r} is no number") from None
     bound = dict(parse_selection(bind)) if bind is not None else None
     place = create_key(
-        tpm, handle=number, bound_to=bound, clear=clear, replace=replace, owner_auth=owner_auth
+        tpm,
+        handle=number,
+        bound_to=bound,
+        quoting=quoting,
+        clear=clear,
+        replace=replace,
+        owner_auth=owner_auth,
     )
     write_tpm_key(folder, place)
 

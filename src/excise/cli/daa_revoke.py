@@ -77,11 +77,12 @@ def _revoke_key(path: Path, secret_key: str | None, *, bare: bool) -> int:
     from excise.attest.daa.keys import SoftwareKey
     from excise.evidence.daa import RevokedKeys
     from excise.evidence.daa.curve import decode_scalar
+    from excise.evidence.daa.revocation import is_json_list
 
     found = RevokedKeys(keys=())
     if path.exists():
         data = read_file(path)
-        found, bare = RevokedKeys.from_bytes(data, source=str(path)), data[:1] != b"{"
+        found, bare = RevokedKeys.from_bytes(data, source=str(path)), not is_json_list(data)
     if secret_key is not None:
         key = SoftwareKey.from_bytes(read_input(secret_key), source=secret_key).to_bytes()
         found = found.with_key(decode_scalar(key, field="member secret key"))
@@ -94,11 +95,12 @@ def _revoke_pseudonym(
 ) -> int:
     from excise.attest.daa.folders import read_file, write_file
     from excise.evidence.daa import RevokedPseudonyms, Signature
+    from excise.evidence.daa.revocation import is_json_list
 
     found = RevokedPseudonyms(pseudonyms=frozenset(), basename=basename)
     if path.exists():
         data = read_file(path)
-        found, bare = RevokedPseudonyms.from_bytes(data, source=str(path)), data[:1] != b"{"
+        found, bare = RevokedPseudonyms.from_bytes(data, source=str(path)), not is_json_list(data)
         if basename is not None and found.basename not in (None, basename):
             raise UsageError("the list is of another basename", source=str(path))
     if signature is not None:

@@ -15,7 +15,7 @@ from excise.cli.daa_options import (
     message_bytes,
 )
 from excise.cli.options import JsonOption, read_input
-from excise.cli.verify import PcrOption, PcrsOption, ReportOption, conclude
+from excise.cli.verify import PcrOption, PcrsOption, ReportOption, conclude, pcr_values
 
 if TYPE_CHECKING:
     from excise.evidence.daa import RevokedKeys, RevokedPseudonyms
@@ -66,6 +66,15 @@ def daa(
             "--revoked-pseudonyms-count", help="How many there must be.", show_default=False
         ),
     ] = None,
+    attest: Annotated[
+        str | None,
+        typer.Option(
+            "--attest",
+            metavar="FILE",
+            help="The quote that was signed along; --pcr or --pcrs give the values quoted.",
+            show_default=False,
+        ),
+    ] = None,
     pcr: PcrOption = None,
     pcrs: PcrsOption = None,
     report: ReportOption = None,
@@ -74,11 +83,18 @@ def daa(
     """Check an ECDAA signature: proof, credential, basename, revocation, and what it proves.
 
     Exit 0 only when every check passed. Without --nonce an old signature passes as well as a new
-    one. With --pcr or --pcrs the values must be those the members' keys are bound to.
+    one. PCR values (--pcr, --pcrs) must be those of the quote (--attest), or else those that the
+    members' keys are bound to.
 
     Example: excise daa verify sig.bin --message m --group ipk.bin --rule group.json
     """
-    from excise.evidence.daa import DaaVerifier, Signature, policy_pcr_digest, read_group_key
+    from excise.evidence.daa import (
+        DaaVerifier,
+        QuotedState,
+        Signature,
+        policy_pcr_digest,
+        read_group_key,
+    )
 
     key = read_group_key(read_input(group), source=group)
     assurance = None
@@ -88,11 +104,12 @@ def daa(
 
         plain = key.group if isinstance(key, IssuerPublicKey) else key
         assurance = read_group_rule(Path(rule), group_key=plain.to_bytes())
-    policy = None
-    if pcr or pcrs:
-        from excise.cli.verify import pcr_values
-
-        policy = policy_pcr_digest(pcr_values(pcr, pcrs, None, None))
+    values = pcr_values(pcr, pcrs, None, None) if pcr or pcrs else None
+    quote, policy = None, None
+    if attest is not None:
+        quote = QuotedState(attest=read_input(attest), pcrs=values or {})
+    elif values is not None:
+        policy = policy_pcr_digest(values)
     verifier = DaaVerifier(
         key,
         revoked_keys=_revoked_keys(revoked_keys, revoked_keys_count),
@@ -104,6 +121,7 @@ def daa(
         message=message_bytes(message, nonce),
         basename=basename_bytes(basename),
         pcr_policy=policy,
+        quote=quote,
     )
     conclude([found], report=report, as_json=as_json)
 

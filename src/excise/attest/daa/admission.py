@@ -26,7 +26,7 @@ MAX_CHAIN: Final = 6
 _EK_USAGE: Final = "2.23.133.8.1"  # tcg-kp-EKCertificate
 
 _NEEDED: Final = ("fixedTPM", "fixedParent", "sensitiveDataOrigin", "sign")
-_FORBIDDEN: Final = ("decrypt", "restricted", "stClear", "encryptedDuplication")
+_FORBIDDEN: Final = ("decrypt", "stClear", "encryptedDuplication")
 
 
 def check_member_area(public: bytes, *, member: G1, rule: KeyAssurance) -> TpmPublic:
@@ -47,6 +47,8 @@ def check_member_area(public: bytes, *, member: G1, rule: KeyAssurance) -> TpmPu
         *(f"{name} is clear" for name in _NEEDED if name not in area.attributes),
         *(f"{name} is set" for name in _FORBIDDEN if name in area.attributes),
     ]
+    if ("restricted" in area.attributes) != rule.quoting:
+        differences.append(f"restricted is {'clear' if rule.quoting else 'set'}")
     if area.curve != "bn_p256":
         differences.append(f"the curve is {area.curve or area.type}, not bn_p256")
     if (area.scheme, area.scheme_hash) != ("ECDAA", "sha256"):

@@ -120,6 +120,16 @@ def read_group_rule(path: Path, *, group_key: bytes | None = None) -> KeyAssuran
         raise
 
 
+def pcr_text(pcrs: Mapping[str, Mapping[int, bytes]]) -> bytes:
+    """Return PCR values as `--pcrs` reads them: a line `bank:index value` for each."""
+    lines = (
+        f"{bank}:{index} {value.hex()}\n"
+        for bank, held in pcrs.items()
+        for index, value in held.items()
+    )
+    return "".join(lines).encode()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuerFolder:
     """An issuer's keys and its rule.
@@ -158,8 +168,10 @@ def init_issuer(path: Path, *, rule: KeyAssurance) -> IssuerFolder:
     Raises:
         UsageError: The folder holds an issuer already, or cannot be written.
     """
-    if rule.pcr_policy is not None and rule.protection is KeyProtection.SOFTWARE:
-        raise UsageError("a key in software is bound to no PCRs", hint="Admit TPMs only")
+    if rule.protection is KeyProtection.SOFTWARE and (rule.pcr_policy or rule.quoting):
+        raise UsageError(
+            "a key in software is bound to no PCRs, and quotes none", hint="Admit TPMs only"
+        )
     make_folder(path)
     if (path / "isk.bin").exists():
         raise UsageError(

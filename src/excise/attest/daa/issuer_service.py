@@ -25,7 +25,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
     """What a verifier needs to know of a group."""
 
     issuer_key: bytes
-    rule: dict[str, str | None]
+    rule: dict[str, str | bool | None]
 
 
 def issuer_app(issuer: IssuerFolder, desk: JoinDesk, *, limits: Limits = LIMITS) -> Starlette:

@@ -46,7 +46,7 @@ class JoinOpened(msgspec.Struct, frozen=True):
     nonce: bytes
     lifetime_s: float
     issuer_key: bytes
-    rule: dict[str, str | None]
+    rule: dict[str, str | bool | None]
 
 
 class TpmClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +82,7 @@ class JoinIssued(msgspec.Struct, frozen=True):
 
     credential: bytes
     credential_signature: bytes
-    assurance: dict[str, str | None]
+    assurance: dict[str, str | bool | None]
 
 
 class JoinAnswer(msgspec.Struct, frozen=True):
@@ -223,7 +223,10 @@ class JoinDesk:
             protection = KeyProtection.CERTIFIED_TPM
         return (
             KeyAssurance(
-                protection=protection, pcr_policy=rule.pcr_policy, selection=rule.selection
+                protection=protection,
+                pcr_policy=rule.pcr_policy,
+                selection=rule.selection,
+                quoting=rule.quoting,
             ),
             record,
         )

@@ -29,8 +29,8 @@ from excise.evidence.daa.curve import (
     random_scalar,
 )
 from excise.evidence.daa.field import N
-from excise.evidence.daa.hashing import basename_point, challenge_with_nonce
-from excise.evidence.daa.schnorr import proof_digest
+from excise.evidence.daa.hashing import basename_point, challenge_with_nonce, hash_to_scalar
+from excise.evidence.daa.schnorr import proof_preimage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +129,10 @@ class SoftwareKey:
             point = basename_point(basename).point
             pseudonym = _known(multiply(point, self._secret))
             named = (basename, _known(multiply(point, k)), point, pseudonym)
-        digest = proof_digest(
-            commitment=commitment, base=base, public=public, message=message, basename=named
+        digest = hash_to_scalar(
+            proof_preimage(
+                commitment=commitment, base=base, public=public, message=message, basename=named
+            )
         )
         nonce = encode_scalar(secrets.randbelow(int(N)))
         c = challenge_with_nonce(nonce, digest)
@@ -190,9 +192,21 @@ def sign(
         UsageError: An empty basename.
         HostError: The TPM refuses.
     """
+    points = randomise(credential)
+    proof = key.prove(base=points[1], public=points[3], message=message, basename=basename)
+    return signature_of(points, proof)
+
+
+def randomise(credential: Credential) -> tuple[G1, G1, G1, G1]:
+    """Return R, S, T, W: the credential times a number that is used in one signature only."""
     points = (credential.a, credential.b, credential.c, credential.d)
     r, s_point, t, w = multiply_each(points, random_scalar())
-    proof = key.prove(base=s_point, public=w, message=message, basename=basename)
+    return r, s_point, t, w
+
+
+def signature_of(points: tuple[G1, G1, G1, G1], proof: Proof) -> Signature:
+    """Return the signature of R, S, T, W and the proof over them."""
+    r, s_point, t, w = points
     return Signature(
         c=proof.c,
         s=proof.s,

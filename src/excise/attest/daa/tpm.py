@@ -11,15 +11,22 @@ Profile for the endorsement key's template.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from excise.attest.daa.keys import Proof
-from excise.attest.daa.tpm_setup import TpmKeyPlace, selection_text
-from excise.collect.tpm import open_tpm, patiently
+from excise.attest.daa.keys import Proof, randomise, signature_of
+from excise.attest.daa.tpm_setup import Selection, TpmKeyPlace, selection_text
+from excise.collect.tpm import (
+    QUOTE_ATTEMPTS,
+    open_tpm,
+    patiently,
+    read_consistently,
+    tpm_selection,
+)
 from excise.errors import FormatError, HostError, UsageError
+from excise.evidence.daa import Credential, QuotedState, Signature
 from excise.evidence.daa.curve import (
     G1,
     decode_g1,
@@ -28,8 +35,8 @@ from excise.evidence.daa.curve import (
     sum_of_multiples,
 )
 from excise.evidence.daa.field import N, integer
-from excise.evidence.daa.hashing import basename_point, challenge_with_nonce
-from excise.evidence.daa.schnorr import Dialect, proof_digest
+from excise.evidence.daa.hashing import basename_point, challenge_with_nonce, hash_to_scalar
+from excise.evidence.daa.schnorr import Dialect, proof_preimage, quote_data, quote_digest
 from excise.evidence.tpm_structures import TpmPublic, parse_public
 
 if TYPE_CHECKING:
@@ -47,6 +54,8 @@ _EK_TEMPLATES: Final = {
     "rsa": "EK-RSA2048",
     "ecc384": "EK-HIGH-ECC384",
 }
+_HASH_BYTES: Final = 1024
+"""TPM2B_MAX_BUFFER of every TPM; some take more."""
 _RC_VALUE: Final = 0x084
 _RC_POLICY_FAIL: Final = 0x09D
 _RC_PCR_CHANGED: Final = 0x128
@@ -63,6 +72,30 @@ class EndorsementKey:
 
     public: bytes
     certificate: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What a TPM signed, the nonce as it gave it, s, and TPMS_ATTEST of a quote."""
+
+    digest: int
+    nonce: bytes
+    s: int
+    attest: bytes = b""
+
+
+def _answer(digest: int, signature: Any, *, attest: bytes = b"") -> _Answer:
+    ecdaa = signature.signature.ecdaa
+    response = bytes(ecdaa.signatureS).rjust(32, b"\0")
+    s = decode_scalar(response, field="TPMS_SIGNATURE_ECDAA.signatureS", allow_zero=True)
+    return _Answer(digest=digest, nonce=bytes(ecdaa.signatureR), s=s, attest=attest)
+
+
+def _scheme(counter: int) -> Any:
+    from tpm2_pytss import TPM2_ALG, TPMS_SCHEME_ECDAA, TPMT_SIG_SCHEME, TPMU_SIG_SCHEME
+
+    details = TPMS_SCHEME_ECDAA(hashAlg=TPM2_ALG.SHA256, count=counter)
+    return TPMT_SIG_SCHEME(scheme=TPM2_ALG.ECDAA, details=TPMU_SIG_SCHEME(ecdaa=details))
 
 
 class TpmKey:
@@ -101,6 +134,70 @@ class TpmKey:
             HostError: The TPM refuses, its PCRs have other values than the key's policy, or its
                 signatures follow no rule that a verifier can check.
         """
+        return self._prove(base, public, message, basename, self._sign)[0]
+
+    def quote(
+        self,
+        credential: Credential,
+        *,
+        selection: Selection,
+        message: bytes,
+        basename: bytes | None = None,
+    ) -> tuple[Signature, QuotedState]:
+        """Return a quote over PCRs, signed as a member of the group and bound to a message.
+
+        It tells which TPM it is from, though not whose: the structure holds a version of the
+        firmware and counters that are the same in all quotes of a TPM between resets.
+
+        Args:
+            credential: For this key, which must be restricted (`create_key`, `quoting`).
+            selection: PCR indices by bank.
+            message: The bytes it is bound to: with `framed_message`, to a verifier's nonce.
+            basename: What the pseudonym is made of; None for none.
+
+        Raises:
+            UsageError: The key is not restricted, so that its quotes prove nothing.
+            HostError: The TPM refuses, or a PCR moved during every quote.
+        """
+        if "restricted" not in self._area.attributes:
+            raise UsageError("the key is not restricted, so that its quotes prove nothing")
+        wanted = {bank: tuple(sorted(set(indices))) for bank, indices in selection.items()}
+        points = randomise(credential)
+
+        def finish(preimage: bytes, counter: int) -> _Answer:
+            return self._quote(wanted, preimage, counter)
+
+        for _ in range(QUOTE_ATTEMPTS):
+            before = read_consistently(self._tpm, wanted)
+            proof, attest = self._prove(points[1], points[3], message, basename, finish)
+            after = read_consistently(self._tpm, wanted)
+            for values in (before, after):
+                state = QuotedState(attest=attest, pcrs=values)
+                if state.matches():
+                    return signature_of(points, proof), state
+        raise HostError(
+            f"a PCR moved during each of {QUOTE_ATTEMPTS} quotes",
+            source=self._place.tcti,
+            hint="Wait until the system is quiet, or leave PCR 10 out",
+        )
+
+    def _prove(
+        self,
+        base: G1,
+        public: G1,
+        message: bytes,
+        basename: bytes | None,
+        finish: Callable[[bytes, int], _Answer],
+    ) -> tuple[Proof, bytes]:
+        """Return a proof, and what was quoted along.
+
+        Args:
+            base: P₁.
+            public: sk·P₁.
+            message: What is signed.
+            basename: What the pseudonym is made of.
+            finish: Has the TPM sign what a proof is over, with the counter of its commitment.
+        """
         from tpm2_pytss import TSS2_Exception
 
         point = basename_point(basename) if basename is not None else None
@@ -109,21 +206,23 @@ class TpmKey:
             named = None
             if basename is not None and point is not None and k is not None and l_point is not None:
                 named = (basename, l_point, point.point, k)
-            digest = proof_digest(
+            preimage = proof_preimage(
                 commitment=commitment, base=base, public=public, message=message, basename=named
             )
             try:
-                nonce, s = self._sign(encode_scalar(digest), counter)
+                answer = finish(preimage, counter)
             except TSS2_Exception as error:
                 # The counter is gone, as after a TPM reset: another one, never this one again.
                 if _base_code(error) == _RC_VALUE and attempt < SIGN_ATTEMPTS:
                     continue
                 raise
-            if len(nonce) != 32 or nonce[0] == 0:
+            nonce, s = answer.nonce, answer.s
+            if len(nonce) != 32 or nonce[0] == 0 or answer.digest >= N:
                 continue
-            dialect, c = self._dialect(base, public, commitment, digest, nonce, s)
+            dialect, c = self._dialect(base, public, commitment, answer.digest, nonce, s)
             stored = nonce if dialect is Dialect.HASHED_NONCE else encode_scalar(c)
-            return Proof(c=c, s=s, nonce=stored, pseudonym=k, dialect=dialect, attempts=attempt)
+            proof = Proof(c=c, s=s, nonce=stored, pseudonym=k, dialect=dialect, attempts=attempt)
+            return proof, answer.attest
         raise HostError(
             f"the TPM gave no usable nonce in {SIGN_ATTEMPTS} signatures", source=self._place.tcti
         )
@@ -200,36 +299,56 @@ class TpmKey:
             int(counter),
         )
 
-    def _sign(self, digest: bytes, counter: int) -> tuple[bytes, int]:
-        """Return the nonce as the TPM gives it, and s."""
+    def _sign(self, preimage: bytes, counter: int) -> _Answer:
+        """Have the TPM sign the hash of what a proof is over."""
+        digest, ticket = self._hash(preimage)
+        with self._authorised() as session:
+            signature = patiently(
+                lambda: self._tpm.sign(
+                    self._handle, digest, _scheme(counter), ticket, session1=session
+                )
+            )
+        return _answer(int.from_bytes(bytes(digest), "big"), signature)
+
+    def _hash(self, preimage: bytes) -> tuple[Any, Any]:
+        """Return the digest to sign, and the ticket that it is no structure of the TPM's."""
         from tpm2_pytss import (
+            ESYS_TR,
             TPM2_ALG,
             TPM2_RH,
             TPM2_ST,
             TPM2B_DIGEST,
-            TPMS_SCHEME_ECDAA,
-            TPMT_SIG_SCHEME,
             TPMT_TK_HASHCHECK,
-            TPMU_SIG_SCHEME,
         )
 
-        scheme = TPMT_SIG_SCHEME(
-            scheme=TPM2_ALG.ECDAA,
-            details=TPMU_SIG_SCHEME(
-                ecdaa=TPMS_SCHEME_ECDAA(hashAlg=TPM2_ALG.SHA256, count=counter)
-            ),
-        )
+        if "restricted" in self._area.attributes:
+            if len(preimage) > _HASH_BYTES:
+                raise UsageError(
+                    f"{len(preimage)} bytes; a restricted key signs at most {_HASH_BYTES}",
+                    hint="Sign the hash of the message: framed_message makes such a form",
+                )
+            digest, ticket = patiently(
+                lambda: self._tpm.hash(preimage, TPM2_ALG.SHA256, ESYS_TR.OWNER)
+            )
+            return digest, ticket
         ticket = TPMT_TK_HASHCHECK(tag=TPM2_ST.HASHCHECK, hierarchy=TPM2_RH.NULL)
+        return TPM2B_DIGEST(encode_scalar(hash_to_scalar(preimage))), ticket
+
+    def _quote(
+        self, selection: Mapping[str, tuple[int, ...]], preimage: bytes, counter: int
+    ) -> _Answer:
+        """Have the TPM quote PCRs, bound to what a proof is over."""
+        from tpm2_pytss import TPM2B_DATA
+
+        data, pcrs = TPM2B_DATA(quote_data(preimage)), tpm_selection(selection)
         with self._authorised() as session:
-            signature = patiently(
-                lambda: self._tpm.sign(
-                    self._handle, TPM2B_DIGEST(digest), scheme, ticket, session1=session
+            quoted, signature = patiently(
+                lambda: self._tpm.quote(
+                    self._handle, pcrs, data, _scheme(counter), session1=session
                 )
             )
-        ecdaa = signature.signature.ecdaa
-        response = bytes(ecdaa.signatureS).rjust(32, b"\0")
-        s = decode_scalar(response, field="TPMS_SIGNATURE_ECDAA.signatureS", allow_zero=True)
-        return bytes(ecdaa.signatureR), s
+        attest = bytes(quoted.attestationData)
+        return _answer(quote_digest(preimage, attest), signature, attest=attest)
 
     def _dialect(
         self, base: G1, public: G1, commitment: G1, digest: int, nonce: bytes, s: int
@@ -254,8 +373,6 @@ class TpmKey:
         if not self._place.selection:
             yield ESYS_TR.PASSWORD
             return
-        from excise.collect.tpm import tpm_selection
-
         try:
             with self._policy_session() as session:
                 selection = tpm_selection(self._place.selection)

@@ -31,6 +31,7 @@ _ECDAA: Final = 0x001A
 _TPM_CC_COMMIT: Final = 0x018B
 _OWN: Final = 0x00000032  # fixedTPM, fixedParent, sensitiveDataOrigin
 _USER_WITH_AUTH: Final = 0x00000040
+_RESTRICTED: Final = 0x00010000
 _SIGN: Final = 0x00040000
 
 
@@ -122,6 +123,7 @@ def create_key(
     *,
     handle: int = DEFAULT_HANDLE,
     bound_to: Selection | None = None,
+    quoting: bool = False,
     clear: bool = False,
     replace: bool = False,
     owner_auth: bytes = b"",
@@ -132,6 +134,8 @@ def create_key(
         tcti: The TPM, as for tpm2-tools.
         handle: Where to keep it.
         bound_to: PCRs whose present values the key is bound to; None for none.
+        quoting: Whether to make it restricted, so that it can quote and signs nothing that could
+            be taken for a quote.
         clear: Whether to clear the TPM before: every key of its owner is lost.
         replace: Whether an object at the handle may be deleted.
         owner_auth: Password of the owner hierarchy.
@@ -154,7 +158,7 @@ def create_key(
             patiently(lambda: tpm.clear(ESYS_TR.LOCKOUT))
         tpm.tr_set_auth(ESYS_TR.OWNER, owner_auth)
         _make_room(tpm, handle, replace=replace, tcti=tcti)
-        public = _create(tpm, handle, policy)
+        public = _create(tpm, handle, _template(policy, quoting=quoting))
     return TpmKeyPlace(tcti=tcti, handle=handle, public=public, selection=selection)
 
 
@@ -174,7 +178,7 @@ def _make_room(tpm: ESAPI, handle: int, *, replace: bool, tcti: str) -> None:
     patiently(lambda: tpm.evict_control(ESYS_TR.OWNER, old, handle))
 
 
-def _create(tpm: ESAPI, handle: int, policy: bytes) -> bytes:
+def _create(tpm: ESAPI, handle: int, wanted: TPM2B_PUBLIC) -> bytes:
     from tpm2_pytss import ESYS_TR, TPM2B_PUBLIC, TPM2B_SENSITIVE_CREATE
 
     template = TPM2B_PUBLIC.parse("ecc256:null:aes128cfb", objectAttributes=_storage_attributes())
@@ -182,7 +186,6 @@ def _create(tpm: ESAPI, handle: int, policy: bytes) -> bytes:
         lambda: tpm.create_primary(TPM2B_SENSITIVE_CREATE(), template, ESYS_TR.OWNER)
     )
     try:
-        wanted = _template(policy)
         private, public, *_ = patiently(lambda: tpm.create(root, TPM2B_SENSITIVE_CREATE(), wanted))
         key = patiently(lambda: tpm.load(root, private, public))
     finally:
@@ -208,11 +211,11 @@ def _storage_attributes() -> Any:
     )
 
 
-def _template(policy: bytes) -> TPM2B_PUBLIC:
+def _template(policy: bytes, *, quoting: bool) -> TPM2B_PUBLIC:
     """Return the public area asked for: sign only, from this TPM, never to leave it."""
     from tpm2_pytss import TPM2B_PUBLIC
 
-    attributes = _OWN | _SIGN | (0 if policy else _USER_WITH_AUTH)
+    attributes = _OWN | _SIGN | (0 if policy else _USER_WITH_AUTH) | _RESTRICTED * quoting
     area = b"".join(
         (
             bytes.fromhex("0023000b"),  # TPM_ALG_ECC, nameAlg SHA-256

@@ -6,6 +6,7 @@ make keys, credentials and signatures are in `excise.attest.daa`.
 
 from excise.evidence.daa.assurance import KeyAssurance, KeyProtection, policy_pcr_digest
 from excise.evidence.daa.hashing import basename_point, framed_message
+from excise.evidence.daa.quoted import QuotedState
 from excise.evidence.daa.revocation import RevokedKeys, RevokedPseudonyms
 from excise.evidence.daa.schnorr import (
     Dialect,
@@ -41,6 +42,7 @@ __all__ = [
     "KeyProtection",
     "MemberPublicKey",
     "ProofResult",
+    "QuotedState",
     "RevokedKeys",
     "RevokedPseudonyms",
     "Signature",

@@ -39,11 +39,13 @@ class KeyAssurance:
         protection: Where the key lives.
         pcr_policy: Digest of the PolicyPCR the key is bound to; None where it is bound to none.
         selection: The PCRs of that policy, such as `sha256:0,7`; empty where there is none.
+        quoting: Whether the key is restricted, so that a quote by it is one of the TPM's.
     """
 
     protection: KeyProtection
     pcr_policy: bytes | None = None
     selection: str = ""
+    quoting: bool = False
 
     def proves(self) -> tuple[str, ...]:
         """Return what a valid signature proves, one sentence each."""
@@ -60,6 +62,8 @@ class KeyAssurance:
                 f"When it signed, the PCRs {self.selection or '(selection not given)'} had the "
                 "values of the key's policy."
             )
+        if self.quoting:
+            found.append("PCR values in a quote by it are those its TPM had.")
         return tuple(found)
 
     def leaves_open(self) -> tuple[str, ...]:
@@ -72,19 +76,20 @@ class KeyAssurance:
                 "The TPM may be a program: no EK certificate was checked, so whoever runs it can "
                 "read the key."
             )
-        if self.pcr_policy is None:
+        if self.pcr_policy is None and not self.quoting:
             found.append(
                 "Nothing follows for the state of the machine: the key signs whatever its host "
                 "hands it, also PCR values that no TPM holds."
             )
         return tuple(found)
 
-    def as_dict(self) -> dict[str, str | None]:
+    def as_dict(self) -> dict[str, str | bool | None]:
         """Return the assurance as plain values."""
         return {
             "protection": self.protection.value,
             "pcr_policy": self.pcr_policy.hex() if self.pcr_policy is not None else None,
             "selection": self.selection,
+            "quoting": self.quoting,
         }
 
     @classmethod
@@ -100,6 +105,7 @@ class KeyAssurance:
                 protection=KeyProtection(str(values["protection"])),
                 pcr_policy=bytes.fromhex(str(policy)) if policy is not None else None,
                 selection=str(values["selection"]),
+                quoting=values.get("quoting", False) is True,
             )
         except (KeyError, ValueError) as error:
             raise FormatError(f"no rule of admission ({error})", field="rule") from None

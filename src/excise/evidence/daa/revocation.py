@@ -84,8 +84,9 @@ def _document(data: bytes, *, kind: str, count: int | None, source: str) -> dict
     return read
 
 
-def _is_json(data: bytes) -> bool:
-    return data[:1] == b"{"
+def is_json_list(data: bytes) -> bool:
+    """Return whether a list is in JSON; a bare one may begin with a brace, but is no text."""
+    return data[:1] == b"{" and data.isascii()
 
 
 def _render(kind: str, entries: Sequence[bytes], basename: bytes | None) -> bytes:
@@ -124,7 +125,7 @@ class RevokedKeys:
         Raises:
             FormatError: It cannot be read, a key is no number in 1..n−1, or the count differs.
         """
-        if _is_json(data):
+        if is_json_list(data):
             entries = _document(data, kind=cls.KIND, count=count, source=source)["entries"]
         else:
             entries = _chunks(data, SCALAR_BYTES, count=count, kind=cls.KIND, source=source)
@@ -190,7 +191,7 @@ class RevokedPseudonyms:
             FormatError: It cannot be read, an entry is no point of G1, or the count differs.
         """
         basename = None
-        if _is_json(data):
+        if is_json_list(data):
             read = _document(data, kind=cls.KIND, count=count, source=source)
             entries, basename = read["entries"], read["basename"]
             if basename is None:

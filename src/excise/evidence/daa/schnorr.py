@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -25,6 +26,7 @@ from excise.evidence.daa.structures import (
     IssuerPublicKey,
     MemberPublicKey,
 )
+from excise.evidence.tpm_structures import TPM_GENERATED_VALUE
 
 
 class Dialect(StrEnum):
@@ -41,6 +43,10 @@ class Dialect(StrEnum):
     """c = N, of the TPM's own making (Nuvoton 7.2.0.x): bound to no message, so that anybody can
     make such a signature; refused."""
 
+
+QUOTE_PREFIX: Final = TPM_GENERATED_VALUE.to_bytes(4, "big")
+_QUOTE_HASH_BYTES: Final = 30
+"""With the prefix, 34 bytes: what fits the qualifying data of a TPM that knows SHA-256 alone."""
 
 VERIFIABLE: Final = frozenset({Dialect.HASHED_NONCE, Dialect.ECHOED_DIGEST})
 
@@ -76,15 +82,15 @@ def dialect_of(*, c: int, nonce: bytes, digest: int) -> Dialect | None:
     return Dialect.ECHOED_DIGEST if c == digest else Dialect.OWN_CHALLENGE
 
 
-def proof_digest(
+def proof_preimage(
     *,
     commitment: G1,
     base: G1,
     public: G1,
     message: bytes,
     basename: tuple[bytes, G1, G1, G1] | None = None,
-) -> int:
-    """Return c' = H(R ‖ P₁ ‖ Q [‖ L ‖ P₂ ‖ K ‖ basename] ‖ message), modulo n.
+) -> bytes:
+    """Return R ‖ P₁ ‖ Q [‖ L ‖ P₂ ‖ K ‖ basename] ‖ message, of which c' is the hash.
 
     Args:
         commitment: R = k·P₁.
@@ -97,7 +103,23 @@ def proof_digest(
     if basename is not None:
         name, second, point, pseudonym = basename
         parts += [encode_g1(second), encode_g1(point), encode_g1(pseudonym), name]
-    return hash_to_scalar(*parts, message)
+    return b"".join((*parts, message))
+
+
+def quote_data(preimage: bytes) -> bytes:
+    """Return the qualifying data that binds a TPM's quote to what a proof is over.
+
+    It begins like a structure of the TPM's own. Without that, a host could have the TPM hash it
+    together with the digest of any structure (TPM2_Hash gives a ticket for data that does not begin
+    so), and have that signed as if it were a quote: with ECDAA, what TPM2_Quote signs is no more
+    than H(qualifying data ‖ H(TPMS_ATTEST)).
+    """
+    return QUOTE_PREFIX + hashlib.sha256(preimage).digest()[:_QUOTE_HASH_BYTES]
+
+
+def quote_digest(preimage: bytes, attest: bytes) -> int:
+    """Return the digest a TPM signs for a quote with ECDAA, modulo n."""
+    return hash_to_scalar(quote_data(preimage), hashlib.sha256(attest).digest())
 
 
 def check_proof(
@@ -110,6 +132,7 @@ def check_proof(
     message: bytes,
     basename: bytes | None = None,
     pseudonym: G1 | None = None,
+    attest: bytes | None = None,
 ) -> ProofResult:
     """Return whether c, s and N prove knowledge of sk with Q = sk·P₁ and K = sk·H(basename).
 
@@ -122,6 +145,7 @@ def check_proof(
         message: What was signed.
         basename: The basename it was signed with; goes with a pseudonym.
         pseudonym: K.
+        attest: TPMS_ATTEST of a quote that carries the proof; None for a plain signature.
 
     Raises:
         UsageError: An empty basename.
@@ -137,9 +161,10 @@ def check_proof(
         if second is None:
             return none
         named = (basename, second, point, pseudonym)
-    digest = proof_digest(
+    preimage = proof_preimage(
         commitment=commitment, base=base, public=public, message=message, basename=named
     )
+    digest = hash_to_scalar(preimage) if attest is None else quote_digest(preimage, attest)
     return ProofResult(dialect=dialect_of(c=c, nonce=nonce, digest=digest))
 
 

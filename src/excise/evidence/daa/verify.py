@@ -8,6 +8,8 @@ A signature is good when, in this order of the checks:
 4. `daa.basename`: it has a pseudonym exactly when a basename is asked for.
 5. `daa.revoked_keys`, `daa.revoked_pseudonyms`: it is on no list.
 6. `daa.pcr_state`: where a state is claimed, the key could not sign in another.
+7. `daa.quote_key`, `daa.quote_structure`, `daa.quote_pcrs`: where the signature is a TPM's quote,
+   it can be no other's, and is over exactly the PCR values given.
 
 Both equations are one product of three pairings: each is raised to a fresh random number, without
 which two wrong equations could be made to cancel. The same makes one product of many signatures.
@@ -26,6 +28,7 @@ from excise.evidence.daa.assurance import KeyAssurance
 from excise.evidence.daa.curve import G1, GENERATOR_2, add, encode_g1, negate, sum_of_multiples
 from excise.evidence.daa.field import ARITHMETIC, integer
 from excise.evidence.daa.pairing import pairing_product_is_one, precompute_lines
+from excise.evidence.daa.quoted import QuotedState, quote_checks
 from excise.evidence.daa.revocation import RevokedKeys, RevokedPseudonyms
 from excise.evidence.daa.schnorr import (
     Dialect,
@@ -58,11 +61,13 @@ class SignedMessage:
         signature: The signature.
         message: The bytes signed.
         basename: The basename it must have been signed with; None for none.
+        quote: What the TPM signed along; None where the signature is no quote.
     """
 
     signature: Signature
     message: bytes
     basename: bytes | None = None
+    quote: QuotedState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +115,7 @@ class DaaVerifier:
         message: bytes,
         basename: bytes | None = None,
         pcr_policy: bytes | None = None,
+        quote: QuotedState | None = None,
     ) -> DaaAppraisal:
         """Return every check of one signature.
 
@@ -119,11 +125,12 @@ class DaaVerifier:
             basename: The basename it must be with; None for one without a pseudonym.
             pcr_policy: Digest of the PolicyPCR over the PCR values that come with the message, when
                 they are to be believed; None when no state is claimed.
+            quote: What the TPM signed along, where the signature is one of its quotes.
 
         Raises:
             UsageError: An empty basename.
         """
-        item = SignedMessage(signature=signature, message=message, basename=basename)
+        item = SignedMessage(signature=signature, message=message, basename=basename, quote=quote)
         return self.verify_batch([item], pcr_policy=pcr_policy)[0]
 
     def verify_batch(
@@ -198,6 +205,8 @@ class DaaVerifier:
             checks.append(_revoked_pseudonym_check(self._revoked_pseudonyms, item))
         if pcr_policy is not None:
             checks.append(_pcr_state_check(self._assurance, pcr_policy))
+        if item.quote is not None:
+            checks += quote_checks(item.quote, self._assurance)
         pseudonym = encode_g1(signature.pseudonym) if signature.pseudonym is not None else None
         return DaaAppraisal(
             subject="daa",
@@ -266,6 +275,7 @@ def _proof(item: SignedMessage) -> ProofResult:
         message=item.message,
         basename=item.basename,
         pseudonym=signature.pseudonym,
+        attest=item.quote.attest if item.quote is not None else None,
     )
 
 
