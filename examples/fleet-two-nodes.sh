@@ -18,21 +18,23 @@ folder=${1:-$(mktemp -d)}
 port=${EXCISE_DASK_PORT:-8786}
 scheduler=tcp://127.0.0.1:$port
 
-pids=
+nodes=
+cluster=
 cleanup() {
-    for pid in $pids; do kill "$pid" 2>/dev/null || true; done
-    wait
+    # The nodes first: one that finds its scheduler gone looks for it for a while.
+    for pid in $nodes; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true; done
+    [ -z "$cluster" ] || { kill "$cluster" 2>/dev/null && wait "$cluster" 2>/dev/null || true; }
 }
 trap cleanup EXIT INT TERM
 
 "$bin/python" "$here/benchmarks/fleet_hosts.py" "$folder" --hosts 50 --entries 2000
 
 "$bin/dask" scheduler --host 127.0.0.1 --port "$port" --no-dashboard 2>"$folder/scheduler.log" &
-pids="$pids $!"
+cluster=$!
 for node in 1 2; do
     "$bin/dask" worker "$scheduler" --name "node-$node" --nthreads 1 --no-dashboard \
         --local-directory "$folder/dask" 2>"$folder/node-$node.log" &
-    pids="$pids $!"
+    nodes="$nodes $!"
 done
 
 verify() {

@@ -51,8 +51,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, lis
     try:
         yield address, [worker.pid for worker in workers]
     finally:
+        # Not asked to end: a worker would first look for a scheduler that has gone too.
         for process in [*workers, scheduler]:
-            process.terminate()
+            process.kill()
         for process in [*workers, scheduler]:
             process.wait(timeout=30)
 

@@ -214,10 +214,12 @@ def test_quote_boot_log_and_list_of_a_known_key_pass_together(tmp_path: Path) ->
     host.write_key(keys)
     from excise.fleet.rounds import read_keys
 
+    (fleet / "a" / "pcrs.txt").write_text("sha256:\n  10: 0x" + "00" * 32)
     known = read_keys(str(keys), ["a"])
     state = by_host(run_round(fleet, keys=known, require=("ima", "quote", "eventlog")))["a"]
     assert [row.check for row in state.checks if row.outcome == "FAILED"] == []
     assert state.verdict == "PASSED"
+    assert "pcrs.txt" in next(row.got for row in state.checks if row.check == "fleet.files")
     for check in ("quote.signature", "ima.boot_aggregate", "eventlog.pcr.sha256"):
         assert outcome_of(state, check) == "PASSED"
 

@@ -22,7 +22,7 @@ from excise.fleet.worker import Batch, appraise_batch, keep_policy
 if TYPE_CHECKING:
     from distributed import Worker
 
-CONNECT_S: Final = 15
+CONNECT_S: Final = 30
 _LOST_HINT: Final = "The hosts done so far are kept; give the command again to go on."
 
 

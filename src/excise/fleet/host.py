@@ -157,7 +157,7 @@ class _Work:
         return self.folder.read(name, limit_bytes=SMALL_BYTES)
 
     def _pcrs(self) -> None:
-        if name := self.evidence.first(layout.PCRS):
+        if name := self.evidence.pcrs:
             self.proven = read_pcr_bytes(self._read(name), source=name)
 
     def _quote(self) -> None:
@@ -165,9 +165,9 @@ class _Work:
         from excise.evidence.tpm_structures import parse_attest
 
         missing = [n for n in (layout.SIGNATURE, layout.NONCE) if n not in self.evidence.files]
-        pcrs_name = self.evidence.first(("quote.pcrs", *layout.PCRS))
+        pcrs_name = self.evidence.pcrs
         if pcrs_name is None:
-            missing.append("quote.pcrs")
+            missing.append(layout.QUOTED_PCRS)
         if self.job.key is None and layout.PUBLIC not in self.evidence.files:
             missing.append(layout.PUBLIC)
         if missing or pcrs_name is None:

@@ -7,7 +7,7 @@ tools show each piece, so that a collector has only to copy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from excise.capture.archive import SUFFIX
@@ -27,7 +27,8 @@ IMA_LISTS: Final = (
     "ascii_runtime_measurements_sha512",
 )
 """The first of these that is there is verified: binary before ascii, which is ambiguous."""
-PCRS: Final = ("pcrs.txt", "pcrs.yaml", "pcrs", "quote.pcrs", "pcrs.bin")
+QUOTED_PCRS: Final = "quote.pcrs"
+PCRS: Final = ("pcrs.txt", "pcrs.yaml", "pcrs", "pcrs.bin")
 EVENT_LOGS: Final = ("binary_bios_measurements",)
 CCELS: Final = ("CCEL", "ccel")
 RTMRS: Final = "rtmrs.txt"
@@ -37,7 +38,7 @@ PUBLIC: Final = "quote.public"
 NONCE: Final = "quote.nonce"
 CAPTURE_SUFFIX: Final = ".excise"
 _SINGLE: Final = frozenset({QUOTE, SIGNATURE, PUBLIC, NONCE, RTMRS})
-_ALL: Final = frozenset({*IMA_LISTS, *PCRS, *EVENT_LOGS, *CCELS, *_SINGLE})
+_ALL: Final = frozenset({*IMA_LISTS, *PCRS, QUOTED_PCRS, *EVENT_LOGS, *CCELS, *_SINGLE})
 
 KINDS: Final = ("ima", "quote", "eventlog", "capture")
 """Kinds of evidence that can be required of every host."""
@@ -62,6 +63,12 @@ class Evidence:
         return next((name for name in names if name in self.files), None)
 
     @property
+    def pcrs(self) -> str | None:
+        """Return the file of PCR values: beside a quote, those that it is over come first."""
+        quoted = QUOTE in self.files
+        return self.first((QUOTED_PCRS, *PCRS) if quoted else (*PCRS, QUOTED_PCRS))
+
+    @property
     def modified_ns(self) -> int | None:
         """Return when the newest piece was written, where the store tells."""
         return max(
@@ -81,6 +88,8 @@ def sort_items(items: Iterable[Item]) -> Evidence:
             files[item.name] = item
         else:
             unused.append(item.name)
-    used = {next((name for name in names if name in files), None) for names in (IMA_LISTS, PCRS)}
-    unused += [name for name in files if name in (*IMA_LISTS, *PCRS) and name not in used]
-    return Evidence(files=files, captures=tuple(captures), unused=tuple(sorted(unused)))
+    found = Evidence(files=files, captures=tuple(captures), unused=())
+    used = {found.first(IMA_LISTS), found.pcrs}
+    several = {*IMA_LISTS, *PCRS, QUOTED_PCRS}
+    unused += [name for name in files if name in several and name not in used]
+    return replace(found, unused=tuple(sorted(unused)))

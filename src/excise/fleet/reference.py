@@ -10,7 +10,7 @@ from excise.evidence.ima import read_list, verify_list
 from excise.evidence.pcr import read_pcr_bytes
 from excise.evidence.policy import Policy, PolicyBuilder
 from excise.fleet.host import SMALL_BYTES
-from excise.fleet.layout import IMA_LISTS, PCRS, sort_items
+from excise.fleet.layout import IMA_LISTS, sort_items
 from excise.fleet.lists import IMA_PCR
 from excise.fleet.places import folder_at
 
@@ -29,7 +29,7 @@ def policy_of_host(host: str, hosts: Mapping[str, str]) -> Policy:
         raise UsageError(f"there is no host {host!r}", hint=f"Hosts: {', '.join([*hosts][:8])}…")
     folder = folder_at(hosts[host])
     evidence = sort_items(folder.items())
-    name, values = evidence.first(IMA_LISTS), evidence.first(PCRS)
+    name, values = evidence.first(IMA_LISTS), evidence.pcrs
     if name is None or values is None:
         raise UsageError("a reference needs a measurement list and PCR values", source=hosts[host])
     pcrs = read_pcr_bytes(folder.read(values, limit_bytes=SMALL_BYTES), source=values)
