@@ -223,6 +223,9 @@ def test_every_media_type_that_is_offered_is_taken() -> None:
     assert found is not None
     assert found.text == 'application/eat-cwt; profile="http://arm.com/psa/2.0.0"'
     assert evidence_type('application/eat-cwt; profile="http://arm.com/psa/3.0.0"') is None
+    bare = evidence_type("application/eat-cwt; charset=x")
+    assert bare is not None
+    assert (bare.text, bare.profile) == ("application/eat-cwt", None)
     for broken in ("", "x", "a/b; c", 'a/b; c="d', "a/b c=d"):
         with pytest.raises(FormatError, match=r"media type|parameters"):
             evidence_type(broken)
@@ -340,7 +343,7 @@ def test_unsigned_endorsements_are_taken_where_that_is_allowed(tmp_path: Path) -
 
 
 def test_endorsements_of_another_media_type_are_refused(client: Client) -> None:
-    for media_type in ("application/cbor", "application/rim+cbor"):
+    for media_type in ("application/cbor", "application/rim+cbor; profile=other"):
         answer = client.post(SUBMIT, content=corim(), headers={"Content-Type": media_type})
         assert answer.status_code == 415
         assert RIM in answer.headers["accept"]

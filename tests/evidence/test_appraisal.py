@@ -161,11 +161,11 @@ SOFTWARE: list[tuple[str, list[dict[int, Any]], str, str | None, int]] = [
     ("missing", [BOTH[0]], "ARoT 1.0 was not measured", "missing", 2),
     ("extra", [*BOTH, component("BL", b"\x0b" * 32)], "BL has no reference value", "extra", 33),
     ("changed", [BOTH[0], component("ARoT", b"\x0b" * 32, version="1.0")],
-     "which is no reference value of it", None, 33),
+     "no reference value of it", None, 33),
     ("duplicate type", [*BOTH, component("ARoT", APPLICATION, version="1.0")],
      "the type ARoT comes 2 times", "duplicates", 2),
     ("prefix", [BOTH[0], component("ARoT", APPLICATION + bytes(16), version="1.0")],
-     "which is no reference value of it", None, 33),
+     "no reference value of it", None, 33),
 ]  # fmt: skip
 
 

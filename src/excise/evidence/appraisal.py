@@ -403,16 +403,16 @@ def _build_faults(
         candidates = [one for one in references if one.digest == component.measurement_value]
         if not candidates:
             if component.measurement_type in named:
-                faults.append(f"{component.name} measures {component.measurement_value.hex()}, "
-                              "which is no reference value of it")  # fmt: skip
+                # It was measured, and is told of as changed, not as missing too.
+                measured.add(component.measurement_type)
+                value = component.measurement_value.hex()
+                faults.append(f"{component.name} measures {value}, no reference value of it")
             elif policy.refuse_extra:
                 faults.append(f"{component.name} has no reference value")
             continue
+        measured |= {_group(one) for one in candidates}
         differences = [_differences(component, one, policy) for one in candidates]
-        fitting = [one for one, found in zip(candidates, differences, strict=True) if not found]
-        if fitting:
-            measured |= {_group(one) for one in fitting}
-        else:
+        if all(differences):
             faults.append(f"{component.name}: {', '.join(_fewest(differences))}")
     if policy.refuse_missing:
         absent = {_group(one): one for one in references if _group(one) not in measured}

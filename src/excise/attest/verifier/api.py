@@ -79,9 +79,7 @@ class Api:
         """Return the routes."""
         return [
             Route(NEW_SESSION, self.new_session, methods=["POST"]),
-            Route(SESSION, self.submit_evidence, methods=["POST"]),
-            Route(SESSION, self.get_session, methods=["GET"]),
-            Route(SESSION, self.delete_session, methods=["DELETE"]),
+            Route(SESSION, self.session, methods=["POST", "GET", "DELETE"]),
             Route(SUBMIT, self.submit_endorsements, methods=["POST"]),
             Route(VERIFICATION_INFO, self.verification_info, methods=["GET"]),
             Route(PROVISIONING_INFO, self.provisioning_info, methods=["GET"]),
@@ -116,6 +114,14 @@ class Api:
         if not re.fullmatch(r"[0-9]{1,2}", size) or not smallest <= int(size) <= largest:
             raise FormatError(f"is not in the range {smallest} to {largest}", field="nonceSize")
         return secrets.token_bytes(int(size))
+
+    async def session(self, request: Request) -> Response:
+        """Answer, return or delete a session; one route, so that a 405 names all three methods."""
+        if request.method == "POST":
+            return await self.submit_evidence(request)
+        if request.method == "DELETE":
+            return await self.delete_session(request)
+        return await self.get_session(request)
 
     async def submit_evidence(self, request: Request) -> Response:
         """Appraise evidence and answer the session, once."""

@@ -100,29 +100,40 @@ def parse_media_type(text: str) -> tuple[str, dict[str, str]]:
     return kind, parameters
 
 
-def _same(one: str, other: str) -> bool:
-    (kind, given), (wanted_kind, wanted) = parse_media_type(one), parse_media_type(other)
-    return kind == wanted_kind and all(given.get(name) == held for name, held in wanted.items())
+_PROFILE_PARAMETERS: Final = ("profile", "eat_profile")
 
 
 def evidence_type(text: str) -> EvidenceType | None:
     """Return what a media type promises, None when it is not taken here.
 
+    A type without its profile promises none; what the evidence itself names decides then.
+
     Raises:
         FormatError: It is no media type.
     """
-    return next((known for known in EVIDENCE_TYPES if _same(text, known.text)), None)
+    kind, given = parse_media_type(text)
+    named = {name: given[name] for name in _PROFILE_PARAMETERS if name in given}
+    for known in EVIDENCE_TYPES:
+        own_kind, own = parse_media_type(known.text)
+        if kind == own_kind and named == own:
+            return known
+        if kind == own_kind and not named:
+            return EvidenceType(text=kind, scheme=known.scheme)
+    return None
 
 
 def endorsement_profile(text: str) -> str | None:
     """Return the CoRIM profile a media type names, None when it is not taken here.
+
+    An empty profile means that the type names none: the document has to.
 
     Raises:
         FormatError: It is no media type.
     """
     kind, parameters = parse_media_type(text)
     named = parameters.get("profile", "")
-    return named if (kind, named) in _ENDORSEMENTS else None
+    known = {profile for own, profile in _ENDORSEMENTS if own == kind}
+    return named if known and named in {"", *known} else None
 
 
 def unwrap(media_type: str, body: bytes) -> tuple[str, bytes]:

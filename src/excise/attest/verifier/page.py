@@ -34,11 +34,11 @@ body { margin: 0 auto; max-width: 68rem; padding: 1rem; background: var(--paper)
 h1 { font-size: 1.4rem; margin: .5rem 0; } h2 { font-size: 1.1rem; margin: 1.5rem 0 .5rem; }
 p { margin: .4rem 0; } a { color: inherit; }
 .faint { color: var(--faint); } code { font-size: .9em; overflow-wrap: anywhere; }
-.scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .4rem .6rem;
   border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-th { color: var(--faint); font-weight: 600; } td.number { text-align: right; }
+th { color: var(--faint); font-weight: 600; }
+th, td:first-child, .status { white-space: nowrap; }
 .affirming { color: var(--good); } .warning { color: var(--warn); }
 .contraindicated, .FAILED { color: var(--bad); } .status { font-weight: 600; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0; }
@@ -47,8 +47,9 @@ dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
   dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
   table.cards thead { display: none; } table.cards tr { display: block; padding: .4rem 0;
     border-bottom: 1px solid var(--line); }
-  table.cards td { display: block; border: 0; padding: .1rem 0; text-align: left; }
-  table.cards td::before { content: attr(data-name) ": "; color: var(--faint); } }
+  table.cards td { display: block; border: 0; padding: .1rem 0; white-space: normal; }
+  table.cards td::before { content: attr(data-name) ": "; color: var(--faint);
+    font-weight: 400; } }
 """
 _HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _POLICY: Final = (
