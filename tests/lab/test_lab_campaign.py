@@ -244,7 +244,7 @@ def test_timed_guests_are_booted_in_every_block_and_bring_evidence_that_verifies
     dataset = load_capture(tmp_path / "c")
     assert dataset.manifest.paired
     assert {(each.metric, each.unit) for each in series_of(dataset)} == {("wall_ns", "ns")}
-    assert set(dataset.events.get_column("event").unique()) >= {"kernel", "init to settle"}
+    assert set(dataset.events.get_column("event").unique()) >= {"kernel", "initrd"}
     proven = verify_guests(tmp_path / "c")
     assert proven is not None
     assert proven.verdict is Outcome.PASSED
