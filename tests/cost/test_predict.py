@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excise.capture.journal import Event, Run
@@ -78,6 +78,7 @@ def test_an_entrys_own_work_makes_the_long_runs_better() -> None:
         assert abs(each.error_ns or 0) < abs(without[each.mode] or 0)
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     base=st.floats(1e9, 1e11),
     none=st.floats(1e3, 1e8),
