@@ -27,7 +27,7 @@ _AVERAGE = re.compile(
     r"avg = (?P<average>\d{1,19}) (?P<unit>\w+), total: (?P<total>\d{1,19}) \w+, "
     r"count: (?P<count>\d{1,19})\s*"
 )
-_TALK = re.compile(r"(?:Tracing|Detaching|Hit Ctrl-C|Attaching|\d\d:\d\d:\d\d).*")
+_TALK = re.compile(r"\s*(?:\^C|Tracing|Detaching|Hit Ctrl-C|Attaching|\d\d:\d\d:\d\d).*")
 _NS_PER: Final = {"nsecs": 1.0, "usecs": 1e3, "msecs": 1e6, "secs": 1e9}
 
 
