@@ -76,9 +76,11 @@ def list_(as_json: JsonOption = False) -> None:
     Example: excise lab list
     """
     from excise.lab import presets
+    from excise.lab.kernel_build import built_kernels
     from excise.lab.packages import cached
 
     kernels = [name for name in cached() if name.startswith("linux-image-")]
+    kernels += [built.name for built in built_kernels()]
     if as_json:
         found = [
             {"name": p.name, "summary": p.summary, "cmdline": p.command_line()}

@@ -43,6 +43,7 @@ _FAULT = re.compile(r"(?m)^.*(?:\berror: |: not found|No such file|Error \d|fata
 # Fixed, so that the same source and options give the same image.
 _ENVIRONMENT: Final[Mapping[str, str]] = {
     "KBUILD_BUILD_TIMESTAMP": "2026-01-01T00:00:00Z",
+    "KBUILD_BUILD_VERSION": "1",
     "KBUILD_BUILD_USER": "excise",
     "KBUILD_BUILD_HOST": "lab",
     "LC_ALL": "C",
@@ -196,7 +197,7 @@ def own_kernel(name: str = OWN) -> Kernel:
     folder = cache_root() / _KIND / pin.read_text().strip() if pin.is_file() else None
     if folder is None or not folder.is_dir():
         known = ", ".join(built.name for built in built_kernels()) or "none"
-        command = "excise lab kernel build" + ("" if name in VARIANTS else f" --name {name}")
+        command = "excise lab kernel build" + ("" if name == OWN else f" --name {name}")
         raise HostError(
             f"the kernel {name} has not been built",
             hint=f"Build it once with `{command}`. Built: {known}",
