@@ -153,6 +153,8 @@ def test_a_store_that_is_not_there_or_no_store_is_refused(tmp_path: Path) -> Non
     (tmp_path / "bad.sqlite").write_bytes(b"this is no database, and long enough to be read" * 9)
     with pytest.raises(UsageError, match="cannot be opened"):
         open_store(str(tmp_path / "bad.sqlite"))
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_states(str(tmp_path / "bad.sqlite"))
     with pytest.raises(UsageError, match="unknown kind of URL"):
         folder_at("nosuchkind://x/y")
 
@@ -172,3 +174,16 @@ def test_results_are_parquet_with_one_row_a_host_and_check(tmp_path: Path, memor
         assert row["last_passed_at"] == row["checked_at"] == row["host_last_verified_at"]
         never = checks.filter(check="ima.boot_aggregate")["last_passed_at"]
         assert never.null_count() == 3
+
+
+def test_a_store_can_be_asked_while_a_round_writes_it(tmp_path: Path) -> None:
+    write_fleet(tmp_path / "fleet", 3)
+    path = str(tmp_path / "s.sqlite")
+    store = SqliteStore(Path(path))
+    assert read_states(path) == []
+    store._connection.execute("BEGIN IMMEDIATE")
+    assert read_states(path) == []
+    store._connection.execute("ROLLBACK")
+    done = run_round(tmp_path / "fleet", store=store)
+    assert read_states(path) == list(done.states())
+    store.close()

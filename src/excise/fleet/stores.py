@@ -18,6 +18,7 @@ from excise.fleet.records import HostState, decode_state
 
 _SQLITE_ENDINGS: Final = (".sqlite", ".sqlite3", ".db")
 _STATE_BYTES: Final = 64 << 20
+_PATIENCE_S: Final = 10
 _SUFFIX: Final = ".json"
 
 
@@ -37,15 +38,19 @@ class StateStore(Protocol):
         """Let go of the store."""
 
 
-def open_store(where: str) -> StateStore:
+def open_store(where: str, *, read_only: bool = False) -> StateStore:
     """Return the store of a path or URL: SQLite by the ending `.sqlite` or `.db`, else a folder.
+
+    Args:
+        where: Path or URL.
+        read_only: Whether it is only asked, perhaps while a round writes it.
 
     Raises:
         UsageError: It cannot be opened, or is something else.
         HostError: What a URL needs is not installed.
     """
     if where.endswith(_SQLITE_ENDINGS) and "://" not in where:
-        return SqliteStore(Path(where))
+        return SqliteStore(Path(where), read_only=read_only)
     return FolderStore(folder_at(where))
 
 
@@ -60,7 +65,7 @@ def read_states(where: str) -> list[HostState]:
         raise UsageError(
             "is not there", source=where, hint="Name the --state of `excise fleet verify`."
         )
-    store = open_store(where)
+    store = open_store(where, read_only=True)
     try:
         found = [decode_state(data, source=f"{where}: {host}") for host, data in store.all()]
     finally:
@@ -121,11 +126,15 @@ def _file_name(host: str) -> str:
 class SqliteStore:
     """All hosts in one SQLite file, with the columns that one asks for beside the state."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
         try:
+            if read_only:
+                uri = f"{path.absolute().as_uri()}?mode=ro"
+                self._connection = sqlite3.connect(uri, uri=True, timeout=_PATIENCE_S)
+                return
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, timeout=10)
+            self._connection = sqlite3.connect(path, timeout=_PATIENCE_S)
             # The log survives a crash of this program at any moment; a power cut costs at most
             # the last hosts, which are then verified once more.
             self._connection.execute("PRAGMA journal_mode=WAL")

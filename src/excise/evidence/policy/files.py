@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from excise.errors import FormatError, UsageError
-from excise.files import read_whole
 from excise.evidence.policy.build import PolicyBuilder
 from excise.evidence.policy.model import Policy
+from excise.files import read_whole
 
 COMPILED_MAGIC: Final = b"EXCPOL"
 
