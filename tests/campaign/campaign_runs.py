@@ -96,15 +96,23 @@ def processes_with(mark: str) -> list[str]:
     return found
 
 
-def records(capture: Path) -> list[Record]:
-    """Return every record of a journal that consists of whole lines."""
+def records(capture: Path, *, killed: bool = False) -> list[Record]:
+    """Return every record of a journal that consists of whole lines.
+
+    Args:
+        capture: Where it is.
+        killed: Whether its last line may be torn: the kernel ends a write between two pages when
+            the writer is killed.
+    """
     data = (capture / JOURNAL).read_bytes()
-    assert data.endswith(b"\n")
+    if killed:
+        data = data[: data.rfind(b"\n") + 1]
+    assert data.endswith(b"\n") or (killed and not data)
     return [decode(line) for line in data.splitlines()]
 
 
-def runs(capture: Path) -> list[Run]:
-    return [record for record in records(capture) if isinstance(record, Run)]
+def runs(capture: Path, *, killed: bool = False) -> list[Run]:
+    return [record for record in records(capture, killed=killed) if isinstance(record, Run)]
 
 
 def losses(capture: Path) -> list[Loss]:

@@ -59,7 +59,7 @@ def kill_at_random_moments(folder: Path, *, moments: int, seed: int) -> None:
                 kills_here += 1
             if not (capture / JOURNAL).exists():
                 continue
-            done = runs(capture)
+            done = runs(capture, killed=kills_here > 0)
             assert heads(done) == planned(campaign)[: len(done)]
             assert set(called_complete) <= {run.sequence for run in done}
             executed = len(marks.read_bytes().splitlines()) if marks.exists() else 0
@@ -68,7 +68,9 @@ def kill_at_random_moments(folder: Path, *, moments: int, seed: int) -> None:
                 break
         assert heads(runs(capture)) == planned(campaign)
         assert session_states(capture)[-1] == "finished"
-        assert losses(capture) == []
+        torn = losses(capture)
+        assert all(loss.reason.startswith("torn last line") for loss in torn)
+        assert len(torn) <= kills_here
 
 
 def test_a_campaign_killed_at_fifteen_moments_equals_an_uninterrupted_one(tmp_path: Path) -> None:

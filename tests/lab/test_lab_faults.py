@@ -132,7 +132,7 @@ class TestGuestThat:
         with pytest.raises(EffectError, match="Smack is not in this kernel"):
             run_guest(machine, preset=wanted, plan=EMPTY)
 
-    def test_fails_leaves_the_capture_of_the_others_intact(self, tmp_path: Path):
+    def test_fails_beside_another_leaves_the_capture_of_the_others_intact(self, tmp_path: Path):
         def job(name: str, **changes: object) -> GuestJob:
             found = broken(preset("none"), **changes)
             plan = command("echo", name, preset=found)
@@ -140,7 +140,7 @@ class TestGuestThat:
 
         jobs = [job("before"), job("panics", setup=PANIC), job("after")]
         with LabCapture(tmp_path / "c", jobs=jobs, title="t") as capture:
-            outcomes = run_all(jobs, on_result=capture.add)
+            outcomes = run_all(jobs, parallel=2, on_result=capture.add)
         assert [isinstance(out, GuestFailure) for out in outcomes] == [False, True, False]
         lines = (tmp_path / "c/journal.jsonl").read_bytes().splitlines()
         records = [decode(line) for line in lines]
