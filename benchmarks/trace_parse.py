@@ -28,11 +28,10 @@ OURS = """
 import sys
 from excise import _core
 found = _core.function_graph_read(sys.argv[1], paths=PATHS)
-import numpy as np
+from array import array
 rows = found["functions"]
-sums = [int(np.frombuffer(rows[key], np.int64).sum()) for key in ("calls", "total_ns", "self_ns")]
-names = len(set(np.frombuffer(rows["name"], np.int64).tolist()))
-print(names, *sums)
+sums = [sum(array("q", rows[key])) for key in ("calls", "total_ns", "self_ns")]
+print(len(set(array("q", rows["name"]))), *sums)
 """
 OURS_WHOLE = """
 import sys
@@ -43,7 +42,8 @@ print(rows.height, *(int(rows[key].sum()) for key in ("calls", "total_ns", "self
 """
 REGEX = r"""
 import re, sys
-LINE = re.compile(rb" *(\d+)\) (?:[ +!#*@$] *(\d+)\.?(\d*) us +| {14})\|  ( *)(?:(\})|([^(]+)\(\)(;| \{))")
+LINE = re.compile(rb" *(\d+)\) (?:[ +!#*@$] *(\d+)\.?(\d*) us +| {14})\|  ( *)"
+                  rb"(?:(\})|([^(]+)\(\)(;| \{))")
 sums, stacks = {}, {}
 def add(stack, name, ns, children):
     row = sums.get(name)
