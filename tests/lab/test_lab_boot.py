@@ -99,6 +99,23 @@ def test_a_boot_is_a_run_with_its_entries_and_the_shutdown_another() -> None:
     assert sent["PCR_Extend sent"] == (298.0 * 203, "B")
 
 
+def test_initcalls_of_the_same_boot_are_a_run_with_a_total() -> None:
+    log = (
+        "[    0.000000] Linux version 6.12.1-test (b@h) #1\n"
+        "[    0.100000] calling  init_ima+0x0/0x4a0 @ 1\n"
+        "[    0.190000] initcall init_ima+0x0/0x4a0 returned 0 after 87000 usecs\n"
+        "[    0.500000] Run /init as init process\n"
+    )
+    boot = boot_of_guest(_booted(dmesg=log.encode()))
+    records = boot_records(boot, configuration="tcb", first_sequence=0, run=0)
+    (kernel,) = [r for r in records if isinstance(r, Run) and r.task == "boot-kernel"]
+    assert kernel.wall_ns == 500_000_000
+    (call,) = [r for r in records if isinstance(r, Event) and r.layer == "initcall"]
+    assert (call.sequence, call.event, call.value) == (kernel.sequence, "init_ima", 87e6)
+    # The stages of the boot are the lab's own marks; the log's are not added to them.
+    assert boot.stages_ns["kernel"] == 2_300_000_000
+
+
 def test_time_stamps_that_cannot_be_read_are_declared() -> None:
     facts = {"systemd_timestamps": "UserspaceTimestampMonotonic=5\n"}
     boot = boot_of_guest(_booted(facts=facts))

@@ -16,7 +16,7 @@ import msgspec
 from excise.capture.journal import Event, Loss, Run, RunHead
 from excise.errors import ExciseError
 from excise.events.one_boot import ENTRIES, extend_mode
-from excise.formats import systemd_analyze, systemd_show
+from excise.formats import dmesg, systemd_analyze, systemd_show
 from excise.formats.registry import Options, Reading
 from excise.lab.tpm_traffic import FACT, TpmCommands, commands_of
 
@@ -92,6 +92,9 @@ def boot_of_guest(result: GuestResult) -> GuestBoot:
         ready = result.marks_ns.get("settle") or result.marks_ns.get("measure")
         if ready is not None:
             stages["initrd"] = ready - result.marks_ns["init"]
+    log = _read_text(result, "dmesg", result.dmesg, dmesg, losses)
+    if log is not None:
+        details.append(log)
     commands, dropped = commands_of(result.facts.get(FACT, ""))
     if dropped:
         reason = "commands to the TPM that the histogram had no room for"
@@ -135,12 +138,17 @@ def _systemd_stages(stamps: Reading, *, init_ns: int) -> dict[str, int]:
 
 
 def _read(result: GuestResult, fact: str, reader: object, losses: list[Loss]) -> Reading | None:
-    text = result.facts.get(fact, "")
+    return _read_text(result, fact, result.facts.get(fact, "").encode(), reader, losses)
+
+
+def _read_text(
+    result: GuestResult, name: str, text: bytes | None, reader: object, losses: list[Loss]
+) -> Reading | None:
     if not text:
         return None
-    options = Options(source=f"{result.configuration}/{fact}", configuration=result.configuration)
+    options = Options(source=f"{result.configuration}/{name}", configuration=result.configuration)
     try:
-        reading: Reading = reader.read(text.encode(), options)  # type: ignore[attr-defined]
+        reading: Reading = reader.read(text, options)  # type: ignore[attr-defined]
     except ExciseError as error:
         losses.append(Loss(source=options.source, reason=error.reason))
         return None
@@ -151,12 +159,15 @@ def _read(result: GuestResult, fact: str, reader: object, losses: list[Loss]) ->
 def boot_records(
     boot: GuestBoot, *, configuration: str, first_sequence: int, run: int, clock: str = ""
 ) -> list[Run | Event | Loss]:
-    """Return a boot as journal records: runs `boot`, `shutdown` and `boot-units` with their events.
+    """Return a boot as journal records: runs of `boot`, and of what is beside it in the sources.
+
+    These are `shutdown`, `boot-units` without a total, and `boot-kernel`: the kernel's start with
+    its initcalls or its longest quiet times.
 
     Args:
         boot: The boot.
         configuration: Its configuration.
-        first_sequence: Number of the first of up to three runs.
+        first_sequence: Number of the first of up to four runs.
         run: Number of the boot among those of its configuration, from 0.
         clock: What its nanoseconds are of, kept as a label of each stage.
     """
@@ -178,12 +189,23 @@ def boot_records(
         records.append(_run(head(SHUTDOWN, sequence=sequence), wall_ns=boot.shutdown_ns))
         down_ns = float(boot.shutdown_ns)
         records.append(Event(sequence=sequence, layer=STAGE, event=SHUTDOWN, value=down_ns))
-    units = [e for r in boot.details for e in r.events if e.layer == "unit"]
-    if units:
-        sequence += 1
-        records.append(_run(head(systemd_analyze.UNITS, sequence=sequence)))
-        records += [msgspec.structs.replace(event, sequence=sequence) for event in units]
+    for task in (systemd_analyze.UNITS, dmesg.KERNEL):
+        found = _of_task(boot, task)
+        if found is not None:
+            sequence += 1
+            whole, inside = found
+            records.append(_run(head(task, sequence=sequence), wall_ns=whole.wall_ns))
+            records += [msgspec.structs.replace(event, sequence=sequence) for event in inside]
     return records
+
+
+def _of_task(boot: GuestBoot, task: str) -> tuple[Run, list[Event]] | None:
+    """Return a run that a source has beside the boot itself, with its events."""
+    for reading in boot.details:
+        for run in reading.runs:
+            if run.task == task:
+                return run, [event for event in reading.events if event.sequence == run.sequence]
+    return None
 
 
 def one_boot(boot: GuestBoot, *, head: RunHead, clock: str = "") -> list[Run | Event | Loss]:

@@ -90,7 +90,7 @@ class BootArm:
                 machine,
                 kernel=self.kernel,
                 mode="tpm",
-                cmdline=" ".join([_TIMER, *machine.cmdline.split(), *self.words]),
+                cmdline=" ".join([*self._own_words(), *machine.cmdline.split(), *self.words]),
             ),
             preset=dataclasses.replace(
                 found,
@@ -102,6 +102,10 @@ class BootArm:
             if self.files
             else boot_only(),
         )
+
+    def _own_words(self) -> list[str]:
+        """Return the lab's words: a log of initcalls needs more room than the kernel's own."""
+        return [_TIMER, *(["log_buf_len=4M"] if "initcall_debug" in self.words else [])]
 
     def _expected(self, config: dict[str, str]) -> list[Expectation]:
         if not config:
