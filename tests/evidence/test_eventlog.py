@@ -24,7 +24,7 @@ from eventlog_builder import (
 )
 from excise.errors import FormatError
 from excise.evidence.checks import Outcome
-from excise.evidence.eventlog import read_event_log, replay_event_log
+from excise.evidence.eventlog import MAX_EVENTS, read_event_log, replay_event_log
 from excise.evidence.eventlog_verify import EventLogAppraisal, verify_event_log
 
 BANKS = ("sha1", "sha256", "sha384")
@@ -127,6 +127,17 @@ def test_padding_is_counted_and_not_read(padding: bytes) -> None:
         agile_log(boot(), "sha256") + padding, pcrs=registers_after(boot(), "sha256")
     )
     assert (found.verdict, found.log.padding_bytes) == (Outcome.PASSED, len(padding))
+
+
+def test_a_hostile_log_ends_at_the_limit_of_events() -> None:
+    # Events of zeros look like padding, each of them, and one byte at the end says that none is.
+    # A look at the whole rest at every event would take minutes here.
+    quiet = struct.pack("<II20sI", 0, 0, bytes(20), 0)
+    log = read_event_log(sha1_log(boot()) + quiet * (MAX_EVENTS + 9) + bytes(2 << 20) + b"\1")
+    assert len(log.events) == MAX_EVENTS
+    assert log.fault is not None
+    assert "more than 65536 events" in log.fault.reason
+    assert log.trailing_bytes == len(quiet) * (len(boot()) + 9) + (2 << 20) + 1
 
 
 def test_a_log_cut_anywhere_keeps_what_came_before_and_fails() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from excise.evidence.policy import PolicyBuilder
 from excise.fleet.places import folder_at
-from excise.fleet.records import Finding
+from excise.fleet.records import MAX_FINDINGS, Finding
 from excise.fleet.stores import FolderStore, SqliteStore
 from fleet_builder import (
     LIST,
@@ -115,6 +115,15 @@ def test_entries_that_no_value_covers_are_not_judged(tmp_path: Path) -> None:
     write_host(tmp_path, "a", tail=[ng("/tmp/later", b"later")])
     state = by_host(run_round(tmp_path, policy=fleet_policy(["a"])))["a"]
     assert (state.verdict, state.entries, state.findings) == ("PASSED", 41, ())
+
+
+def test_a_list_of_nothing_but_findings_keeps_some_and_counts_the_others(tmp_path: Path) -> None:
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    write_host(fleet, "a", [*entries_of("a"), *files(MAX_FINDINGS + 7, prefix="/tmp/x")])
+    for _ in range(2):  # what is not kept would be forgotten: the whole list again
+        state = by_host(run_round(fleet, policy=fleet_policy(["a"]), store=store))["a"]
+        assert (len(state.findings), state.findings_left_out) == (MAX_FINDINGS, 7)
+        assert state.new_entries == state.entries == 41 + MAX_FINDINGS + 7
 
 
 def test_the_next_round_reads_what_is_new_and_remembers_what_was_found(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class ListResult:
         ima: Whether the list leads to the PCR values.
         policy: What the policy says of all covered entries; None without a policy.
         findings: Findings in the whole list, those of earlier rounds included.
-        left_out: Findings beyond what is kept.
+        left_out: Entries whose findings are beyond what is kept.
         checkpoint: Where to go on; None if the next round has to start from the beginning.
         policy_state: Counts at the checkpoint.
     """
@@ -141,10 +141,9 @@ def _verify(
             before=before.policy if before is not None and goes_on else None,
         )
         rows = _judged(appraiser, data, found, index)
-    gathered = _gather(before.findings if before is not None and goes_on else (), rows)
+    kept, left_out = _gather(before.findings if before is not None and goes_on else (), rows)
     appraised = appraiser.finish() if appraiser is not None else None
     state = appraiser.state() if appraiser is not None else None
-    kept, left_out = gathered[:MAX_FINDINGS], max(0, len(gathered) - MAX_FINDINGS)
     successor = _successor(found, appraised, left_out)
     if before is not None and found.verdict is not Outcome.PASSED:
         # A state moves only on success: the next round tries again from the same place.
@@ -204,13 +203,22 @@ def _violations(data: Path | bytes, found: ImaAppraisal) -> Iterator[ImaRow]:
     yield from (row for row in _covered_rows(data, found, 0) if row.violation)
 
 
-def _gather(known: tuple[Finding, ...], rows: Iterator[tuple[ImaRow, EntryClass]]) -> list[Finding]:
-    """Return findings with how often each was made, old ones first."""
+def _gather(
+    known: tuple[Finding, ...], rows: Iterator[tuple[ImaRow, EntryClass]]
+) -> tuple[list[Finding], int]:
+    """Return findings with how often each was made, old ones first, and entries left out.
+
+    No more are held than are kept: a list may consist of nothing else.
+    """
+    left_out = 0
     counts = {(each.kind, each.name, each.algorithm, each.digest): each.count for each in known}
     for row, judged in rows:
         name = (row.name or b"").decode("utf-8", "backslashreplace")
         # Nothing of a violation is authenticated; its digest is no digest of the file.
         digest = "" if row.violation else row.digest.hex()
         key = (judged.value, name, "" if row.violation else row.algorithm, digest)
-        counts[key] = counts.get(key, 0) + 1
-    return [Finding(*key, count) for key, count in counts.items()]
+        if key in counts or len(counts) < MAX_FINDINGS:
+            counts[key] = counts.get(key, 0) + 1
+        else:
+            left_out += 1
+    return [Finding(*key, count) for key, count in counts.items()], left_out

@@ -93,7 +93,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
         settings: What it was judged by: the policy's digest, and the rule for violations.
         checks: Every check of the round.
         findings: What was found in all of its list, not only in this round.
-        findings_left_out: Findings beyond `MAX_FINDINGS`.
+        findings_left_out: Entries whose findings were beyond `MAX_FINDINGS`.
         checkpoint: Where the next round goes on in its list.
         policy: Counts by class at the checkpoint.
         quote: Its last quote (TPMS_ATTEST).

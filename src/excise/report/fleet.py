@@ -88,7 +88,7 @@ def _summary(answers: FleetAnswers, done: FleetRound | None) -> list[Paragraph]:
         text = f"Hosts were judged by {len(answers.policies)} policies, each by its last round's."
         found.append(Paragraph(text=text, kind="warning"))
     if answers.findings_left_out:
-        text = f"{answers.findings_left_out} findings were too many to be kept."
+        text = f"{answers.findings_left_out:,} entries have findings that were too many to be kept."
         found.append(Paragraph(text=text, kind="warning"))
     return found
 
