@@ -256,27 +256,36 @@ def test_a_tpm_in_lockout_is_not_measured(tmp_path: Path) -> None:
 
 
 def test_a_polling_driver_is_found(swtpm: SoftwareTpm, proxy: Proxy, tmp_path: Path) -> None:
-    tick_s = 0.004
+    """On a machine with other load the poll must be long against what the load adds."""
+    found = {}
+    for tick_s in (0.004, 0.012, 0.036):
+        poll_every(proxy, tick_s)
+        path = tmp_path / f"{tick_s}.excise"
+        words = ["Get", "ReadClock", "PCR_Read", "Hash (", "ZGen", "Sign ECDSA", "HMAC", "P256"]
+        run_tpm_bench(proxy.tcti, path, blocks=4, only=words)
+        found[tick_s] = record_of(load_capture(path)).polling_step_ns
+        if found[tick_s] is not None:
+            assert found[tick_s] == pytest.approx(tick_s * 1e9, rel=0.05)
+            return
+    pytest.fail(f"no polling is found: {found}")
 
-    def poll(command: bytes) -> bytes | None:
-        proxy.started = time.monotonic()  # type: ignore[attr-defined]
+
+def poll_every(proxy: Proxy, tick_s: float) -> None:
+    """Have the proxy answer as a driver that polls: each command after its number of polls."""
+    polls = {COMMANDS[name]: 1 + place % 9 for place, name in enumerate(COMMANDS)}
+    started = [0.0]
+
+    def start(_command: bytes) -> bytes | None:
+        started[0] = time.monotonic()
         return None
 
-    # Some commands take longer: each code its own number of polls, as computing would.
-    polls = {COMMANDS[name]: 1 + place % 9 for place, name in enumerate(COMMANDS)}
-
     def answer(command: bytes, response: bytes) -> bytes:
-        until = proxy.started + tick_s * polls[code_of(command)]  # type: ignore[attr-defined]
-        while time.monotonic() < until:
-            time.sleep(max(0.0, (until - time.monotonic()) / 2))
+        until = started[0] + tick_s * polls[code_of(command)]
+        while (left_s := until - time.monotonic()) > 0:
+            time.sleep(left_s / 2)
         return response
 
-    proxy.before, proxy.after = poll, answer
-    path = tmp_path / "tpm.excise"
-    words = ["Get", "ReadClock", "PCR_Read", "Hash (", "ZGen", "Sign ECDSA", "HMAC", "P256"]
-    run_tpm_bench(proxy.tcti, path, blocks=6, only=words)
-    step_ns = record_of(load_capture(path)).polling_step_ns
-    assert step_ns == pytest.approx(tick_s * 1e9, rel=0.05)
+    proxy.before, proxy.after = start, answer
 
 
 def test_a_used_pcr_is_left_alone(tmp_path: Path) -> None:
