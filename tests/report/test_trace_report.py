@@ -136,3 +136,6 @@ def test_samples_of_perf_script_are_a_tree_as_well(tmp_path: Path) -> None:
     [tree] = call_trees(dataset)
     assert tree.unit == "samples"
     assert sum(node.own for root in tree.roots for node in root.walk()) == tree.total == 7
+    costs = function_costs(dataset)
+    assert sum(cost.own or 0 for cost in costs) == 7
+    assert {cost.own for cost in costs if cost.function == "do_syscall_64"} == {0}

@@ -83,7 +83,7 @@ class FunctionCost:
     """What one function took in one task: sums in `unit`, None where the source has none.
 
     Attributes:
-        own: Self time.
+        own: Self time; a row of durations without one is of a function that called none.
         min: Smallest net duration; median and max likewise.
     """
 
@@ -232,7 +232,7 @@ def _cost(key: tuple[str, ...], metrics: dict[str, dict[str, Any]]) -> FunctionC
         unit=first["unit"],
         calls=first["count"],
         total=total,
-        own=own["sum"] if own else total,
+        own=own["sum"] if own else (0.0 if "samples" in metrics else total),
         mean=first["mean"],
         min=first["min"],
         median=first["median"],
