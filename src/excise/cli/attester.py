@@ -180,10 +180,12 @@ def _attester(
     recorder = _recorder(kind, packed, perf=perf)
     with ExitStack() as stack:
         # Both happen once, before the loop, as the session with the application does.
-        with recorder.measure("host", "teec_init", signer=kind):
+        labels = {"signer": "tpm"} if kind == "tpm" else {}
+        with recorder.measure("host", "teec_init", **labels):
             measured = _components(ta, tee)
-        with recorder.measure("host", "teec_open_session", signer=kind):
+        with recorder.measure("host", "teec_open_session", **labels):
             signer: Signer = stack.enter_context(open_signer(kind, packed=packed, tcti=tcti))
+        recorder.flush()
         if kind == "software" and packed is None:
             typer.echo(f"excise: {EMBEDDED_WARNING}", err=True)
         yield Attester(

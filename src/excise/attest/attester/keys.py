@@ -142,6 +142,7 @@ class SoftwareSigner:
         if packed is not None and packed.point not in (b"", raw[1:]):
             raise UsageError("the public halves are not those of the key", source="--key-hex")
         self._public = raw_point_key(raw)
+        self.sign(bytes(32))  # loads what signs, so that no step has to
 
     @property
     def public(self) -> VerificationKey:

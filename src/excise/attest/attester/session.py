@@ -160,7 +160,7 @@ def attest(
         verifier: Gives the challenge and the result; None for a random challenge and no result.
         show: Prints the evidence, which `print_evidence` measures.
     """
-    measure, labels = attester.perf.measure, {"signer": attester.signer.kind}
+    measure, labels = attester.perf.measure, attester.labels
     path, result = "", ""
     with measure("host", "total", **labels):
         if verifier is None:
