@@ -81,6 +81,8 @@ def test_each_hook_is_counted_and_timed_in_its_system_call(tmp_path: Path) -> No
     assert rows["openat", "security_file_open"]["self"] == 3000 - 1740
     assert found.syscalls.rows() == [("newfstatat", 1), ("openat", 1)]
     assert found.summary.slowdown == pytest.approx(1.1)
+    warm = traced(tmp_path, untraced_wall_ns=[9_000, 500, 600])
+    assert warm.summary.slowdown == pytest.approx(1_100 / 550)
 
 
 def test_the_tracers_cost_is_a_row_and_is_subtracted_only_when_asked_for(tmp_path: Path) -> None:

@@ -87,11 +87,11 @@ def trace(
         int,
         typer.Option(
             "--untraced",
-            help="Runs of the command without the tracer, before it; 0 for a command that may run "
-            "only once.",
+            help="Runs of the command without the tracer, before it, the first not counted; 0 for "
+            "a command that may run only once.",
             min=0,
         ),
-    ] = 1,
+    ] = 2,
     subtract: Annotated[
         bool, typer.Option("--subtract", help="Take the tracer's own cost out of the figures.")
     ] = False,

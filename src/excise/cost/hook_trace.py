@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -79,13 +80,15 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool
 
     @property
+    def untraced_ns(self) -> float | None:
+        """Return the median time without the tracer; the first run counts only if it is alone."""
+        later = self.untraced_wall_ns[1:] or self.untraced_wall_ns
+        return median(later) if later else None
+
+    @property
     def slowdown(self) -> float | None:
-        """Return the traced time over the median untraced one, None where not measured."""
-        if not self.untraced_wall_ns:
-            return None
-        ordered = sorted(self.untraced_wall_ns)
-        middle = ordered[len(ordered) // 2]
-        return self.wall_ns / middle if middle else None
+        """Return the traced time over the untraced one, None where that was not measured."""
+        return self.wall_ns / self.untraced_ns if self.untraced_ns else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +267,8 @@ def _losses(graph: FunctionGraph, summary: TraceSummary) -> Iterator[Loss]:
 def trace_records(found: HookTrace, *, task: str, configuration: str) -> Iterator[Aggregate]:
     """Yield the journal's rows of a trace: by hook and system call, totals, the tracer's cost."""
     key: dict[str, Any] = {"task": task, "configuration": configuration}
-    for wall_ns in found.summary.untraced_wall_ns[:1]:
-        yield Aggregate(**key, metric="duration", unit="ns", mean=float(wall_ns), note="untraced")
+    if (untraced_ns := found.summary.untraced_ns) is not None:
+        yield Aggregate(**key, metric="duration", unit="ns", mean=untraced_ns, note="untraced")
     yield from _tracer_rows(found, key)
     # Functions inside of hooks are no parts of the whole beside them.
     hooks = [layer_and_event(name)[0] == HOOK for name in found.functions.get_column("function")]

@@ -59,12 +59,13 @@ def _traced(found: HookTrace) -> list[Block]:
         f"security modules: {known.lsm or 'unknown (securityfs is not mounted)'}."
     )
     blocks: list[Block] = [Paragraph(text=how), Paragraph(text=text)]
-    if known.slowdown is not None:
-        untraced = sorted(known.untraced_wall_ns)[len(known.untraced_wall_ns) // 2]
+    if known.slowdown is not None and known.untraced_ns is not None:
+        cold = " (in its first run, when caches may have been cold)"
         blocks.append(
             Paragraph(
                 text=f"Traced it took {format_ns(float(known.wall_ns))}, untraced "
-                f"{format_ns(float(untraced))}: {100 * (known.slowdown - 1):+.1f} %.",
+                f"{format_ns(known.untraced_ns)}{cold if len(known.untraced_wall_ns) == 1 else ''}"
+                f": {100 * (known.slowdown - 1):+.1f} %.",
                 kind="result",
             )
         )

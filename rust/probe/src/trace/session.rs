@@ -13,7 +13,7 @@ use crate::sys::clock::Clock;
 use crate::sys::process::{self, Ending};
 use crate::sys::signal::SignalFile;
 use crate::sys::{fd, hold};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -58,6 +58,7 @@ pub fn run(options: &Options) -> Result<Answer, ProbeError> {
     let text = report::line(&summary)?;
     match (&mut summary_file, &options.summary) {
         (Some(file), Some(path)) => {
+            empty(file, path)?;
             file.write_all(text.as_bytes())
                 .map_err(|error| cannot_write(path, &error))?;
             Ok((None, code))
@@ -66,8 +67,19 @@ pub fn run(options: &Options) -> Result<Answer, ProbeError> {
     }
 }
 
+/// Open a file to write to; what it holds stays until there is something to write.
 fn create(path: &Path) -> Result<File, ProbeError> {
-    File::create(path).map_err(|error| cannot_write(path, &error))
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .map_err(|error| cannot_write(path, &error))
+}
+
+/// Empty a file that is about to be written.
+fn empty(file: &File, path: &Path) -> Result<(), ProbeError> {
+    file.set_len(0).map_err(|error| cannot_write(path, &error))
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> ProbeError {
@@ -103,6 +115,8 @@ impl Work<'_> {
         if !offer.instance {
             self.move_to_the_top(&top)?;
         }
+        empty(output, &options.output)?;
+        empty(calibration, &options.calibration_output)?;
         let folder = self.file.state.folder();
         let beside = Beside {
             syscalls: options.syscalls,

@@ -200,8 +200,8 @@ fn put_back(top: &Folder, setting: &Setting) -> io::Result<()> {
     if setting.text.contains("expanded") {
         return Ok(());
     }
-    // Filters that are empty say so in a comment.
-    let text = match setting.text.starts_with('#') {
+    // Filters that are empty say so in words.
+    let text = match setting.text.starts_with('#') || setting.text.starts_with("no pid") {
         true => "",
         false => setting.text.as_str(),
     };
