@@ -136,6 +136,7 @@ def test_every_store_gives_back_what_it_was_given(tmp_path: Path, memory: str, w
     store.close()
     assert read_states(place) == list(done.states())
     again = open_store(place)
+    assert again.hosts() == {"host-000", "host-001"}
     assert set(again.get(["host-000", "nobody"])) == {"host-000"}
     again.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -82,7 +83,7 @@ def test_a_worker_has_bounded_memory_and_a_host_beyond_it_ends_in_an_error(tmp_p
     log = tmp_path / "b" / "binary_bios_measurements"
     with log.open("wb") as file:
         file.truncate(60 << 20)
-    found = by_host(run_round(tmp_path, engine=PoolEngine(1, memory_limit_bytes=120 << 20)))
+    found = by_host(run_round(tmp_path, engine=PoolEngine(1, memory_limit_bytes=75 << 20)))
     assert [found[name].verdict for name in "abc"] == ["PASSED", "FAILED", "PASSED"]
     assert "MemoryError" in next(r.got for r in found["b"].checks if r.outcome == "FAILED")
 
@@ -248,3 +249,18 @@ def test_a_capture_that_has_not_changed_is_not_read_again(tmp_path: Path) -> Non
     os.utime(journal, ns=(when.st_atime_ns, when.st_mtime_ns + 1))
     changed = by_host(run_round(fleet, store=store))["a"]
     assert changed.verdict == Outcome.FAILED
+
+
+def test_a_host_that_went_away_is_named_and_stays_in_the_state(tmp_path: Path) -> None:
+    from excise.fleet.answers import answer
+    from excise.report.fleet import build_fleet
+
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    write_fleet(fleet, 3)
+    assert run_round(fleet, store=store).absent == ()
+    shutil.rmtree(fleet / "host-001")
+    done = run_round(fleet, store=store)
+    assert done.absent == ("host-001",)
+    warnings = build_fleet(answer(done.states()), done=done).paragraphs("warning")
+    assert "1 hosts that the state knows are not in this round: host-001." in warnings
+    assert len(read_states(str(tmp_path / "s.sqlite"))) == 3

@@ -98,7 +98,12 @@ class PoolEngine:
     Args:
         workers: Number of processes.
         memory_limit_bytes: Private memory that each may have; None for no bound.
+
+    Attributes:
+        work: What a process does with a batch.
     """
+
+    work = staticmethod(appraise_batch)
 
     def __init__(
         self, workers: int, *, memory_limit_bytes: int | None = DEFAULT_MEMORY_BYTES
@@ -130,7 +135,7 @@ class PoolEngine:
             raise HostError("the pool was not started")
         try:
             return self._pool.submit(
-                appraise_batch, jobs, settings=self._settings, policy_path=self._policy_path
+                self.work, jobs, settings=self._settings, policy_path=self._policy_path
             )
         except BrokenProcessPool as error:
             broken: Future[Batch] = Future()

@@ -67,6 +67,7 @@ class FleetRound:
         cpu_s: Processor time that the hosts took in the workers.
         peak_rss_bytes: Most memory of each worker, by its name.
         retried: Hosts that were run again because a worker died.
+        absent: Hosts that have a state and are not in this round.
         interrupted: Whether it ended before all hosts were done.
         stopped_by: Why, if it was not the user.
     """
@@ -78,6 +79,7 @@ class FleetRound:
     cpu_s: float
     peak_rss_bytes: Mapping[str, int]
     retried: tuple[str, ...]
+    absent: tuple[str, ...]
     interrupted: bool
     stopped_by: HostError | None = None
 
@@ -165,6 +167,7 @@ def verify_fleet(
     began = time.monotonic()
     work = _Round(hosts=hosts, keys=keys or {}, store=store, engine=engine, progress=progress)
     interrupted, stopped_by = False, None
+    absent = tuple(sorted(store.hosts() - hosts.keys())) if store is not None else ()
     try:
         engine.start(settings=settings, policy=policy)
         work.run()
@@ -184,6 +187,7 @@ def verify_fleet(
         cpu_s=work.cpu_ns / 1e9,
         peak_rss_bytes=work.peaks,
         retried=tuple(work.retried),
+        absent=absent,
         interrupted=interrupted,
         stopped_by=stopped_by,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 from urllib.parse import quote, unquote
 
 from excise.errors import FormatError, UsageError
@@ -33,6 +33,9 @@ class StateStore(Protocol):
 
     def all(self) -> Iterator[tuple[str, bytes]]:
         """Iterate over all hosts that have a state."""
+
+    def hosts(self) -> set[str]:
+        """Return the names of all hosts that have a state."""
 
     def close(self) -> None:
         """Let go of the store."""
@@ -110,10 +113,13 @@ class FolderStore:
 
     def all(self) -> Iterator[tuple[str, bytes]]:
         """Iterate over all hosts that have a state."""
-        for name in sorted(self._names()):
-            if name.endswith(_SUFFIX):
-                host = unquote(name.removesuffix(_SUFFIX))
-                yield host, self._folder.read(name, limit_bytes=_STATE_BYTES)
+        for host in sorted(self.hosts()):
+            yield host, self._folder.read(_file_name(host), limit_bytes=_STATE_BYTES)
+
+    def hosts(self) -> set[str]:
+        """Return the names of all hosts that have a state."""
+        names = (name for name in self._names() if name.endswith(_SUFFIX))
+        return {unquote(name.removesuffix(_SUFFIX)) for name in names}
 
     def close(self) -> None:
         """Do nothing: every file is closed."""
@@ -179,7 +185,11 @@ class SqliteStore:
         """Iterate over all hosts that have a state."""
         yield from self._query("SELECT host, state FROM hosts ORDER BY host", [])
 
-    def _query(self, text: str, values: list[str]) -> Iterator[tuple[str, bytes]]:
+    def hosts(self) -> set[str]:
+        """Return the names of all hosts that have a state."""
+        return {host for (host,) in self._query("SELECT host FROM hosts", [])}
+
+    def _query(self, text: str, values: list[str]) -> Iterator[Any]:
         try:
             yield from self._connection.execute(text, values)
         except sqlite3.Error as error:

@@ -17,6 +17,7 @@ from excise.units import format_bytes, format_count, format_ratio
 
 SHOWN: Final = 20
 """Rows of a table in text; JSON and Parquet have all."""
+_NAMED: Final = 5
 
 _EMPHASIS: Final[Mapping[str, Emphasis]] = {
     Outcome.PASSED: "good",
@@ -63,6 +64,7 @@ def round_as_dict(done: FleetRound) -> dict[str, Any]:
         "cpu_s": done.cpu_s,
         "peak_rss_bytes": dict(done.peak_rss_bytes),
         "retried": list(done.retried),
+        "absent": list(done.absent),
     }
 
 
@@ -80,6 +82,10 @@ def _summary(answers: FleetAnswers, done: FleetRound | None) -> list[Paragraph]:
         found.append(Paragraph(text=text, kind="warning"))
     if done is not None and done.retried:
         text = f"{len(done.retried)} hosts were run again because a worker died."
+        found.append(Paragraph(text=text, kind="warning"))
+    if done is not None and done.absent:
+        names = ", ".join(done.absent[:_NAMED]) + (" …" if len(done.absent) > _NAMED else "")
+        text = f"{len(done.absent)} hosts that the state knows are not in this round: {names}."
         found.append(Paragraph(text=text, kind="warning"))
     if not answers.policies:
         text = "No policy was given: nothing is said about the files that hosts measured."
