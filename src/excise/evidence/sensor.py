@@ -7,7 +7,8 @@
 4. `ima.*`: the list leads to the PCR values, from where the last accepted message ended; with
    PCRs 0 to 9 its boot_aggregate is theirs.
 5. `policy.*`: the entries are those of the reference digests, where there are any.
-6. `sensor.state`: the PCR values are the TPM's and not just what the sensor says.
+6. `sensor.state`: the PCR values are the TPM's and not just what the sensor says: the TPM quoted
+   them with its key of the group, or that key is bound to them.
 
 The answer is PASSED only if signature, list and, where given, reference digests all pass.
 """
@@ -24,6 +25,7 @@ from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
 from excise.evidence.daa import (
     DaaVerifier,
     KeyAssurance,
+    QuotedState,
     Signature,
     framed_message,
     policy_pcr_digest,
@@ -32,6 +34,7 @@ from excise.evidence.ima import Checkpoint, ImaAppraisal, read_list, verify_list
 from excise.evidence.pcr import parse_selection
 from excise.evidence.policy import AppraisalOptions, Policy, PolicyAppraisal, appraise_entries
 from excise.evidence.sensor_message import PURPOSE, PcrBanks, SensorMessage, read_sensor_message
+from excise.evidence.tpm_structures import parse_attest
 
 _IMA_PCR: Final = 10
 _BOOT_PCRS: Final = range(10)
@@ -92,6 +95,7 @@ def appraise_transaction(
     nonce: bytes,
     policy: SensorPolicy,
     basename: bytes | None = None,
+    attest: bytes | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> SensorAppraisal:
     """Return every check of one transaction.
@@ -102,6 +106,7 @@ def appraise_transaction(
         nonce: The session's, which the signature must be over.
         policy: What is asked.
         basename: The verifier's own; None where sensors stay anonymous.
+        attest: What the TPM signed along, where the signature is its quote.
         checkpoint: State of the sensor's list after its last accepted message; not used by a
             message that begins at the list's head.
     """
@@ -114,14 +119,19 @@ def appraise_transaction(
         parsed = Signature.from_bytes(signature)
     except ExciseError as error:
         return _only(*checks, _failed("daa.signature", "a signature of its form", str(error)))
+    try:
+        quoted = _quoted(attest, message) if attest is not None else None
+    except ExciseError as error:
+        return _only(*checks, _failed("daa.quote_structure", "a TPMS_ATTEST", str(error)))
     signed = policy.daa.verify(
         parsed,
         message=framed_message(purpose=PURPOSE, nonce=nonce, payload=data),
         basename=basename,
         pcr_policy=_claimed_policy(message, policy.assurance),
+        quote=quoted,
     )
     listed, judged, list_checks = _judge_list(message, policy, checkpoint)
-    checks += [*signed.checks, *list_checks, _state_check(policy.assurance)]
+    checks += [*signed.checks, *list_checks, _state_check(policy.assurance, quoted)]
     parts = {"signature": signed.verdict, "list": listed.verdict if listed else Outcome.FAILED}
     if policy.references is not None:
         parts["references"] = _references_outcome(listed, judged)
@@ -239,17 +249,33 @@ def _claimed_policy(message: SensorMessage, assurance: KeyAssurance | None) -> b
     return policy_pcr_digest(values)
 
 
-def _state_check(assurance: KeyAssurance | None) -> Check:
+def _quoted(attest: bytes, message: SensorMessage) -> QuotedState:
+    """Return the quote with the message's values of the PCRs that it selects."""
+    selection = parse_attest(attest).pcr_select or ()
+    values: dict[str, dict[int, bytes]] = {}
+    for bank, indices in selection:
+        held = message.pcrs.get(bank, {})
+        values[bank] = {index: held[index] for index in indices if index in held}
+    return QuotedState(attest=attest, pcrs=values)
+
+
+def _state_check(assurance: KeyAssurance | None, quoted: QuotedState | None) -> Check:
     bound = assurance is not None and assurance.pcr_policy is not None
+    by_quote = quoted is not None and any(_IMA_PCR in held for held in quoted.pcrs.values())
+    if by_quote:
+        got = "quoted by the TPM"
+    elif bound and assurance is not None:
+        got = f"keys bound to {assurance.selection}"
+    else:
+        got = "the sensor's word"
+    proven = by_quote or bound
     return Check(
         id="sensor.state",
-        outcome=Outcome.PASSED if bound else Outcome.NOT_COVERED,
-        expected="keys that sign in one state only",
-        got=assurance.selection if bound and assurance else "keys that are bound to no state",
-        clause="TPM Library Part 3, TPM2_PolicyPCR",
-        detail=""
-        if bound
-        else "The PCR values are the sensor's word: bind its key to PCRs when it joins.",
+        outcome=Outcome.PASSED if proven else Outcome.NOT_COVERED,
+        expected=f"PCR {_IMA_PCR} quoted, or keys that sign in one state only",
+        got=got,
+        clause="TPM Library Part 3, TPM2_Quote and TPM2_PolicyPCR",
+        detail="" if proven else "Join with --quoting, or with --bind.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from excise.collect.tpm import allocated_pcrs, open_tpm
 from excise.formats.registry import Options, read
 from ima_builder import boot_aggregate, digest, files
 from skips import skip
-from software_tpm import SoftwareTpm, require
+from software_tpm import SoftwareTpm, require, software_tpm
 
 require("tpm2_pytss")
 pytest.importorskip("dlib", reason="dlib is not installed (extra face)")
@@ -146,6 +147,44 @@ def _extend(tcti: str, machine: Machine) -> None:
                 for bank in banks
             ]
             tpm.pcr_extend(ESYS_TR.PCR10, TPML_DIGEST_VALUES(values))
+
+
+@pytest.mark.lab
+def test_a_quoting_key_proves_the_pcrs_it_sends_and_no_others(tmp_path: Path, face: Path) -> None:
+    machine = Machine(tmp_path, entries=[boot_aggregate(ZEROS), *files(12)])
+    machine.write()
+    issuer, member = tmp_path / "issuer", tmp_path / "member"
+    made = excise("daa", "issuer", "init", issuer, "--admit", "tpm", "--quoting")
+    assert made.returncode == 0, made.stderr
+    options: list[str | Path] = ["--group", issuer / "ipk.bin", "--database", tmp_path / "db"]
+    options += ["--group-rule", issuer / "group.json", "--basename", "b"]
+    with (
+        tempfile.TemporaryDirectory(prefix="swtpm") as folder,
+        software_tpm(Path(folder)) as tpm,
+        running("daa", "issuer", "serve", issuer, "--listen", "127.0.0.1:0") as (join_url, _),
+        running_verifier(*options) as (url, _),
+    ):
+        _extend(tpm.tcti, machine)
+        joined = excise(
+            *("daa", "member", "join", member, "--issuer", join_url, "--tpm", tpm.tcti),
+            "--quoting",
+        )
+        assert joined.returncode == 0, joined.stderr
+        words: list[str | Path] = ["sensor", "transaction", "--source", face, "--verifier", url]
+        words += ["--list", machine.list_path, "--member", member, "--tpm", tpm.tcti, "--json"]
+        done = excise(*words)
+        assert done.returncode == 0, done.stderr
+        name = json.loads(done.stdout)["transaction"]
+        found = httpx.get(f"{url}/sensor/v1/transactions/{name}")
+        outcomes = {check["id"]: check["outcome"] for check in found.json()["checks"]}
+        assert outcomes["daa.quote_pcrs"] == outcomes["sensor.state"] == "PASSED"
+        # Other values than the TPM's: the sensor itself sees that the quote is not of them.
+        machine.grow(1)
+        rows = [f"sha256:{index}={value.hex()}" for index, value in machine.pcrs["sha256"].items()]
+        (tmp_path / "pcrs.txt").write_text("\n".join(rows) + "\n")
+        other = excise(*words, "--pcrs", tmp_path / "pcrs.txt")
+        assert other.returncode == 4
+        assert "a PCR has moved" in other.stderr
 
 
 @pytest.mark.lab

@@ -119,6 +119,11 @@ class TpmKey:
         return self._tpm
 
     @property
+    def quoting(self) -> bool:
+        """Whether its quotes prove something: it is restricted."""
+        return "restricted" in self._area.attributes
+
+    @property
     def area(self) -> TpmPublic:
         """The key's public area."""
         return self._area
@@ -159,7 +164,7 @@ class TpmKey:
             UsageError: The key is not restricted, so that its quotes prove nothing.
             HostError: The TPM refuses, or a PCR moved during every quote.
         """
-        if "restricted" not in self._area.attributes:
+        if not self.quoting:
             raise UsageError("the key is not restricted, so that its quotes prove nothing")
         wanted = {bank: tuple(sorted(set(indices))) for bank, indices in selection.items()}
         points = randomise(credential)

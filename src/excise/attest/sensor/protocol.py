@@ -38,10 +38,17 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class SensorEvidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A message as `SensorMessage.to_bytes` gives it, and its DAA signature."""
+    """A message as `SensorMessage.to_bytes` gives it, and its DAA signature.
+
+    Attributes:
+        message: The message.
+        signature: Over it and the session's nonce.
+        attest: TPMS_ATTEST, where the signature is the TPM's quote of the message's PCRs.
+    """
 
     message: bytes
     signature: bytes
+    attest: bytes | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -12,12 +12,14 @@ from excise.attest.sensor.embed import Embedder
 from excise.attest.sensor.images import ImageSource
 from excise.attest.sensor.protocol import SESSIONS, Answer, Opened, SensorEvidence
 from excise.attest.service import ServiceClient
-from excise.errors import Refused
-from excise.evidence.daa import Credential, framed_message
-from excise.evidence.sensor_message import PURPOSE
+from excise.errors import HostError, Refused
+from excise.evidence.daa import Credential, Signature, framed_message
+from excise.evidence.sensor_message import PURPOSE, read_sensor_message
 from excise.perf import Recorder
 
-_ATTEMPTS: Final = 2
+_ATTEMPTS: Final = 3
+_QUOTED_BANKS: Final = ("sha256", "sha384", "sha512", "sha1")
+_QUOTED_PCRS: Final = range(11)  # those of the boot_aggregate, and IMA's
 LAYER: Final = "host"
 
 
@@ -48,11 +50,33 @@ def send(message: bytes, *, membership: Membership, client: ServiceClient) -> An
     """
     opened = client.post(SESSIONS, {}, Opened)
     framed = framed_message(purpose=PURPOSE, nonce=opened.nonce, payload=message)
-    signature = sign(
-        membership.key, membership.credential, message=framed, basename=opened.basename
-    )
-    evidence = SensorEvidence(message=message, signature=signature.to_bytes())
+    signature, attest = _signed(membership, message, framed, opened.basename)
+    evidence = SensorEvidence(message=message, signature=signature.to_bytes(), attest=attest)
     return client.post(f"{SESSIONS}/{opened.session}/evidence", evidence, Answer)
+
+
+class PcrsMovedError(HostError):
+    """A PCR is not any more what the message says: collect again."""
+
+
+def _signed(
+    membership: Membership, message: bytes, framed: bytes, basename: bytes | None
+) -> tuple[Signature, bytes | None]:
+    """Return the signature; a TPM's quote of the message's PCRs, where the key can quote."""
+    quote = getattr(membership.key, "quote", None)
+    if quote is None or not membership.key.quoting:  # type: ignore[attr-defined]
+        return sign(membership.key, membership.credential, message=framed, basename=basename), None
+    pcrs = read_sensor_message(message).pcrs
+    bank = next((bank for bank in _QUOTED_BANKS if bank in pcrs), min(pcrs, default=""))
+    selection = {bank: tuple(index for index in _QUOTED_PCRS if index in pcrs.get(bank, {}))}
+    signature, state = quote(
+        membership.credential, selection=selection, message=framed, basename=basename
+    )
+    if any(pcrs[bank][index] != value for index, value in state.pcrs[bank].items()):
+        raise PcrsMovedError(
+            "a PCR has moved since the message was collected", hint="Collect again"
+        )
+    return signature, state.attest
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,6 +125,9 @@ class Sensor:
             try:
                 with self.perf.measure(LAYER, "send"):
                     return send(message, membership=self.membership, client=self.client)
+            except PcrsMovedError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
             except Refused as error:
                 known = _known_list_end(error)
                 if known is None or attempt + 1 == _ATTEMPTS:

@@ -83,6 +83,7 @@ class SensorVerifier:
             nonce=nonce,
             policy=self.policy,
             basename=self.basename,
+            attest=evidence.attest,
             checkpoint=before,
         )
         kept = StoredTransaction(
