@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 
@@ -93,14 +93,17 @@ def test_counts_are_exact_and_the_same_traced_with_and_without_functions(traced:
         }
 
 
-def shell(text: str, *, kernel: str, mode: str = "count", cpus: int = 1) -> GuestResult:
+def shell(text: str, *, kernel: str, mode: Literal["count", "tpm"] = "count") -> GuestResult:
     """Run a script in a guest that has the tracer and tracefs."""
     script = f"mount -t tracefs t /sys/kernel/tracing\nT=/sys/kernel/tracing\n{text}"
     step = Step(task="script", command=("sh", "-c", script), must_work=False)
     plan = Plan(
         steps=(step,), files=proof_files(), root_files={TRACER: Path(probe_path()).read_bytes()}
     )
-    machine = Machine(kernel=kernel, mode=mode, cpus=cpus, results_mib=200, timeout_s=1800)
+    # A busy host may be too late for the kernel's test of its timer.
+    machine = Machine(
+        kernel=kernel, mode=mode, cmdline="no_timer_check", results_mib=200, timeout_s=1800
+    )
     return run_guest(machine, preset=preset("none"), plan=plan)
 
 
@@ -125,7 +128,9 @@ one() {
         --summary $E/$1.json -- cat /proc/version
 }
 E=/run/out/evidence
-one kprobe  # a kernel before 6.6 makes a buffer larger for good when it is first used
+echo function >$T/current_tracer  # the top's buffer grows for good when it is first used
+echo nop >$T/current_tracer
+one kprobe
 settings >/run/before
 /lab/tracer trace --hooks 'file_*' --calibration 20 --output $E/own --summary $E/own.json -- true
 for b in function_graph kprobe fprobe function; do one $b; echo "$b $?"; done
@@ -164,11 +169,11 @@ def test_every_back_end_of_a_kernel_traces_the_same_calls_and_leaves_nothing(
         )
         assert found.losses == ()
         assert (found.tracer is None) == (name == "function")
-        rows = found.by_syscall.filter(found.by_syscall["syscall"] == "read")
+        rows = found.by_syscall.filter(found.by_syscall["syscall"] == "openat")
         calls[name] = dict(rows.select("function", "calls").rows())
     assert len(calls) == 4 - len(lacks)
     assert all(each == calls["function_graph"] for each in calls.values())
-    assert calls["function_graph"]["security_file_permission"] >= 2
+    assert calls["function_graph"]["security_file_open"] >= 1
 
 
 KILLED: Final = """
@@ -195,7 +200,7 @@ done
 
 def test_tracefs_is_byte_equal_after_kills_at_random_moments(lab_cache: Path) -> None:
     script = SETTINGS + KILLED.replace("KILLS", str(KILLS))
-    result = shell(script, kernel="6.12", mode="tpm", cpus=2)
+    result = shell(script, kernel="6.12", mode="tpm")
     said = result.steps[0].stdout.decode()
     same = re.findall(r"^(INT|TERM|KILL) (\d) same$", said, re.M)
     assert len(same) == KILLS, said
