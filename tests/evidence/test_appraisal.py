@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from excise.errors import UsageError
 from excise.evidence.appraisal import (
@@ -21,20 +20,16 @@ from excise.evidence.cca import verify_cca_token
 from excise.evidence.checks import Outcome
 from excise.evidence.corim import ReferenceStore
 from excise.evidence.corim.profiles import (
-    CCA_PLATFORM_PROFILE,
     Endorsements,
-    RealmReference,
-    ReferenceValue,
     TrustAnchor,
 )
 from excise.evidence.psa import verify_token
 from excise.evidence.trust_vector import CLAIM_NAMES, Status, tier_of, worst
 from token_builders import (
     APPLICATION,
-    FIRMWARE,
     IMPLEMENTATION,
     NONCE,
-    SIGNER,
+    cca_store,
     cca_token,
     claims_1,
     claims_2,
@@ -281,41 +276,6 @@ def test_policies_and_switches_that_do_not_exist_are_refused_with_those_that_do(
     assert policy_of("strict", ["signer", "extra"]).name == "strict+extra+signer"
 
 
-def _cca_store(**changes: Any) -> ReferenceStore:
-    key = public_key("platform", ec.SECP384R1)
-    value = ReferenceValue(
-        implementation_id=IMPLEMENTATION,
-        name="BL",
-        version="4.6.0",
-        algorithm="sha-256",
-        digest=FIRMWARE,
-        signer_id=SIGNER,
-        corim="x",
-    )
-    realm = RealmReference(
-        measurements={"cca.rim": b"\x43" * 32, **{f"cca.rem{n}": b"\x44" * 32 for n in range(4)}}
-        | changes.pop("realm", {}),
-        personalization_value=changes.pop("personal", b""),
-        corim="x",
-    )
-    held = Endorsements(
-        corim="x",
-        profile=CCA_PLATFORM_PROFILE,
-        values=(value,),
-        anchors=(
-            TrustAnchor(
-                implementation_id=IMPLEMENTATION,
-                instance_id=key.instance_id(),
-                key=key,
-                corim="x",
-            ),
-        ),
-        configs=((IMPLEMENTATION, changes.pop("config", b"\x01\x02\x03")),),
-        realms=(realm,),
-    )
-    return ReferenceStore({"x": [held]})
-
-
 @pytest.mark.parametrize(
     ("changes", "platform", "realm"),
     [
@@ -331,7 +291,7 @@ def _cca_store(**changes: Any) -> ReferenceStore:
 def test_platform_and_realm_are_appraised_each_by_its_own(
     changes: dict[str, Any], platform: tuple[int, int], realm: int
 ) -> None:
-    known = _cca_store(**changes)
+    known = cca_store(**changes)
     found = appraise_cca(verify_cca_token(cca_token(), known, nonce=NONCE), known)
     assert [one.name for one in found] == ["CCA_SSD_PLATFORM", "CCA_REALM"]
     first, second = (one.vector.values() for one in found)
@@ -340,7 +300,7 @@ def test_platform_and_realm_are_appraised_each_by_its_own(
 
 
 def test_a_cca_token_that_fails_is_contraindicated() -> None:
-    known = _cca_store()
+    known = cca_store()
     (found,) = appraise_cca(verify_cca_token(cca_token(), known, nonce=bytes(32)), known)
     assert found.status is Status.CONTRAINDICATED
     assert "freshness: realm challenge" in found.problem

@@ -11,6 +11,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from excise.evidence.cbor import Tag, write_cbor
 from excise.evidence.corim import ReferenceStore, accept_corim, build_corim, psa_templates
+from excise.evidence.corim.profiles import (
+    CCA_PLATFORM_PROFILE,
+    Endorsements,
+    RealmReference,
+    ReferenceValue,
+    TrustAnchor,
+)
 from excise.evidence.corim.template import component_template
 from excise.evidence.cose import sign1
 from excise.evidence.cose_key import VerificationKey, wrap_public_key
@@ -178,3 +185,38 @@ def cca_token(
     if tag == 907:
         held = {key: [263, value] for key, value in held.items()}
     return write_cbor(Tag(tag, held))
+
+
+def cca_store(**changes: Any) -> ReferenceStore:
+    key = public_key("platform", ec.SECP384R1)
+    value = ReferenceValue(
+        implementation_id=IMPLEMENTATION,
+        name="BL",
+        version="4.6.0",
+        algorithm="sha-256",
+        digest=FIRMWARE,
+        signer_id=SIGNER,
+        corim="x",
+    )
+    realm = RealmReference(
+        measurements={"cca.rim": b"\x43" * 32, **{f"cca.rem{n}": b"\x44" * 32 for n in range(4)}}
+        | changes.pop("realm", {}),
+        personalization_value=changes.pop("personal", b""),
+        corim="x",
+    )
+    held = Endorsements(
+        corim="x",
+        profile=CCA_PLATFORM_PROFILE,
+        values=(value,),
+        anchors=(
+            TrustAnchor(
+                implementation_id=IMPLEMENTATION,
+                instance_id=key.instance_id(),
+                key=key,
+                corim="x",
+            ),
+        ),
+        configs=((IMPLEMENTATION, changes.pop("config", b"\x01\x02\x03")),),
+        realms=(realm,),
+    )
+    return ReferenceStore({"x": [held]})

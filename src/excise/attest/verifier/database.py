@@ -12,6 +12,7 @@ that one failure is the failure of one request.
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import sqlite3
 import threading
@@ -234,6 +235,8 @@ class _Sqlite:
     def __init__(self, path: str) -> None:
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
+            # Signing keys are in it: nobody else reads it, nor the files SQLite puts beside it.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(
                 path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
             )
