@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +146,14 @@ def outcome_of(state: HostState, check: str) -> str:
     return next(row.outcome for row in state.checks if row.check == check)
 
 
+def _leave_half_a_result() -> None:
+    """Die as a worker does that is killed while it writes: a length, and fewer bytes."""
+    queue = multiprocessing.current_process()._args[1]  # type: ignore[attr-defined]
+    queue._wlock.acquire()
+    os.write(queue._writer.fileno(), struct.pack("!i", 100_000) + b"half")
+    os._exit(9)
+
+
 def dying_batch(
     jobs: Sequence[HostJob], *, settings: Settings, policy_path: str | None = None
 ) -> Batch:
@@ -154,6 +164,8 @@ def dying_batch(
     for job in jobs:
         if job.host.startswith("dies-always"):
             os._exit(9)
+        if job.host.startswith("dies-writing"):
+            _leave_half_a_result()
         mark = Path(job.url, "died")
         if job.host.startswith("dies-once") and not mark.exists():
             mark.write_text("once")

@@ -77,6 +77,16 @@ def test_a_host_that_takes_its_workers_along_ends_alone_in_an_error(tmp_path: Pa
     assert {found[name].verdict for name in names} == {"PASSED"}
 
 
+def test_a_worker_that_dies_while_it_writes_its_result_does_not_hang_the_round(
+    tmp_path: Path,
+) -> None:
+    names = write_fleet(tmp_path, 4)
+    write_host(tmp_path, "dies-writing")
+    found = by_host(run_round(tmp_path, engine=DyingPool(2)))
+    assert outcome_of(found["dies-writing"], "fleet.worker") == "FAILED"
+    assert {found[name].verdict for name in names} == {"PASSED"}
+
+
 def test_a_worker_has_bounded_memory_and_a_host_beyond_it_ends_in_an_error(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write_host(tmp_path, name)

@@ -127,6 +127,10 @@ class DaskEngine:
             ) from error
         return isinstance(error, KilledWorker)
 
+    def lost(self) -> bool:
+        """Return False: the scheduler watches its workers."""
+        return False
+
     def renew(self) -> None:
         """Do nothing: Dask's nannies start new workers."""
 

@@ -49,6 +49,9 @@ class Engine(Protocol):
     def died(self, error: BaseException) -> bool:
         """Return whether an error says that the worker died and not what it found."""
 
+    def lost(self) -> bool:
+        """Return whether a worker is dead whose batch may never end by itself."""
+
     def renew(self) -> None:
         """Be ready for batches again after a worker died."""
 
@@ -83,6 +86,10 @@ class InlineEngine:
 
     def died(self, error: BaseException) -> bool:  # noqa: ARG002  as the protocol has it
         """Return False: nobody would be there to ask."""
+        return False
+
+    def lost(self) -> bool:
+        """Return False: it runs."""
         return False
 
     def renew(self) -> None:
@@ -165,6 +172,11 @@ class PoolEngine:
                 hint="There may be too little memory: see --memory-limit and --workers.",
             ) from error
 
+    def lost(self) -> bool:
+        """Return whether a process of the pool is dead, whether the pool knows it or not."""
+        processes = (getattr(self._pool, "_processes", None) or {}).values()
+        return any(process.exitcode is not None for process in processes)
+
     def pids(self) -> tuple[int, ...]:
         """Return the processes that run now."""
         processes = getattr(self._pool, "_processes", None) or {}
@@ -175,11 +187,17 @@ class PoolEngine:
         if pool is None:
             return
         processes = list((getattr(pool, "_processes", None) or {}).values())
+        results, calls = (getattr(pool, name, None) for name in ("_result_queue", "_call_queue"))
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.kill()
         for process in processes:
             process.join()
+        # A worker killed while it writes leaves half a result. The pool's threads would wait for
+        # the rest as long as this process holds the other end of the pipe, also at exit.
+        for end in (getattr(results, "_writer", None), getattr(calls, "_reader", None)):
+            if end is not None:
+                end.close()
 
     def stop(self) -> None:
         """End the processes, whatever they are at, and remove the policy's copy."""

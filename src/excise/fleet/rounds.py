@@ -35,6 +35,8 @@ _IN_VAIN: Final = 8
 _KEY_ENDINGS: Final = ("", ".pub", ".pem", ".der", ".crt", ".tpm", ".public")
 _KEY_BYTES: Final = 1 << 20
 _POLL_S: Final = 0.5
+_SILENT: Final = 3
+"""Waits without any result, beside a dead worker, after which its batch is taken for lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +207,7 @@ class _Round:
     encoded: dict[str, bytes] = field(default_factory=dict)
     suspects: deque[str] = field(default_factory=deque)
     alone: str | None = None
+    silent: int = 0
     deaths: dict[str, int] = field(default_factory=dict)
     retried: dict[str, None] = field(default_factory=dict)
     peaks: dict[str, int] = field(default_factory=dict)
@@ -231,8 +234,37 @@ class _Round:
             done, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
             for future in done:
                 self._take(running.pop(future), future)
+            self._give_up_waiting(running, waited=not done)
             if not running:
                 self.alone = None
+
+    def _give_up_waiting(self, running: dict[Future[Batch], list[str]], *, waited: bool) -> None:
+        """Take running batches for lost where a worker is dead and the pool waits on for it.
+
+        A worker killed while it writes its result leaves half of it, and a pool of
+        `concurrent.futures` waits for the other half for ever.
+        """
+        self.silent = self.silent + 1 if waited and running and self.engine.lost() else 0
+        if self.silent < _SILENT:
+            return
+        self.silent = 0
+        left = [name for names in running.values() for name in names]
+        alone = self.alone if left == [self.alone] else None
+        running.clear()
+        self._renew()
+        self.retried.update(dict.fromkeys(left))
+        if alone is None:
+            self.suspects.extend(left)
+        else:
+            self._died_alone(alone)
+
+    def _died_alone(self, host: str) -> None:
+        self.deaths[host] = self.deaths.get(host, 0) + 1
+        if self.deaths[host] < MAX_DEATHS:
+            self.suspects.append(host)
+            return
+        what = f"its worker died {self.deaths[host]} times"
+        self._keep({host: _error_state(host, what, self._known(host)).encode()})
 
     def _submit(self, running: dict[Future[Batch], list[str]], names: list[str]) -> None:
         states = self.store.get(names) if self.store is not None else {}
@@ -267,13 +299,10 @@ class _Round:
         if len(names) > 1 or (died and host != self.alone):
             self.suspects.extend(names)
             return
-        self.deaths[host] = self.deaths.get(host, 0) + 1
-        if died and self.deaths[host] < MAX_DEATHS:
-            self.suspects.append(host)
+        if died:
+            self._died_alone(host)
             return
-        what = (
-            f"its worker died {self.deaths[host]} times" if died else f"the worker failed: {error}"
-        )
+        what = f"the worker failed: {error}"
         self._keep({host: _error_state(host, what, self._known(host)).encode()})
 
     def _renew(self) -> None:
