@@ -212,7 +212,10 @@ def test_refusals_before_the_evidence_is_read_leave_the_session_open(client: Cli
     assert _submit(client, path, b"").status_code == 400
     headers = {"Content-Type": PSA, "Accept": "text/html"}
     assert client.post(path, content=evidence, headers=headers).status_code == 406
-    assert _submit(client, path, b"x" * (2 << 20)).status_code == 413
+    for size in (2 << 20, (64 << 10) + 1):
+        answer = _submit(client, path, b"x" * size)
+        assert answer.status_code == 413
+        assert answer.headers["content-type"] == PROBLEM
     answer = _submit(client, path, evidence)
     assert answer.status_code == 200
     assert _affirmed(client, answer, nonce)

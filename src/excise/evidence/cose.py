@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 from excise.errors import FormatError, UsageError
 from excise.evidence.cbor import Tag, read_cbor, write_cbor
 from excise.evidence.checks import Check, Outcome
-from excise.evidence.cose_key import CURVE_BYTES, VerificationKey
+from excise.evidence.cose_key import (
+    CURVE_BYTES,
+    VerificationKey,
+    der_signature,
+    raw_signature,
+)
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -489,11 +494,7 @@ def _ecdsa(name: str) -> Any:
 
 
 def _verify_ecdsa(algorithm: Algorithm, key: Any, signed: bytes, value: bytes) -> bool:
-    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-
-    half = len(value) // 2
-    r, s = int.from_bytes(value[:half], "big"), int.from_bytes(value[half:], "big")
-    signature = encode_dss_signature(r, s)
+    signature = der_signature(value)
     return _holds(lambda: key.key.verify(signature, signed, _ecdsa(algorithm.hash)))
 
 
@@ -549,12 +550,8 @@ def sign1(
         UsageError: The key is on another curve.
     """
     protected, tbs = prepare_sign1(payload, algorithm=algorithm_of(key), headers=headers)
-    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-
     algorithm = ALGORITHMS[algorithm_of(key)]
-    size = CURVE_BYTES[algorithm.curve]
-    r, s = decode_dss_signature(key.sign(tbs, _ecdsa(algorithm.hash)))
-    value = r.to_bytes(size, "big") + s.to_bytes(size, "big")
+    value = raw_signature(key.sign(tbs, _ecdsa(algorithm.hash)), curve=algorithm.curve)
     return assemble_sign1(protected, payload, value)
 
 

@@ -189,6 +189,24 @@ def raw_point_key(data: bytes, *, source: str = "key") -> VerificationKey:
     raise FormatError("not an uncompressed point on P-256, P-384 or P-521", source=source)
 
 
+def der_signature(value: bytes) -> bytes:
+    """Return r ‖ s, each half of the value, in the form `cryptography` verifies."""
+    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+    half = len(value) // 2
+    halves = (int.from_bytes(value[:half], "big"), int.from_bytes(value[half:], "big"))
+    return encode_dss_signature(*halves)
+
+
+def raw_signature(der: bytes, *, curve: str = "P-256") -> bytes:
+    """Return r ‖ s at the curve's full length, as COSE and JOSE want it, of a DER signature."""
+    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+    size = CURVE_BYTES[curve]
+    r, s = decode_dss_signature(der)
+    return r.to_bytes(size, "big") + s.to_bytes(size, "big")
+
+
 def _from_pem(data: bytes) -> VerificationKey:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key

@@ -23,7 +23,7 @@ from excise.errors import FormatError, UsageError
 from excise.evidence.appraisal import Submodule
 from excise.evidence.base64text import decode_base64, encode_base64url
 from excise.evidence.checks import AppraisalResult, Check, Outcome
-from excise.evidence.cose_key import VerificationKey
+from excise.evidence.cose_key import VerificationKey, der_signature, raw_signature
 from excise.evidence.trust_vector import (
     CLAIM_NAMES,
     STATUS_NUMBERS,
@@ -95,7 +95,6 @@ def sign_ear(claims: Mapping[str, Any], key: EllipticCurvePrivateKey, *, key_id:
         UsageError: The key is not on P-256.
     """
     from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
     from cryptography.hazmat.primitives.hashes import SHA256
 
     if key.curve.name != "secp256r1":
@@ -103,8 +102,8 @@ def sign_ear(claims: Mapping[str, Any], key: EllipticCurvePrivateKey, *, key_id:
     header = {"alg": "ES256", "typ": "JWT", **({"kid": key_id} if key_id else {})}
     parts = (json.dumps(one, separators=(",", ":")).encode() for one in (header, claims))
     signed = ".".join(encode_base64url(part) for part in parts)
-    r, s = decode_dss_signature(key.sign(signed.encode("ascii"), ECDSA(SHA256())))
-    return f"{signed}.{encode_base64url(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+    signature = raw_signature(key.sign(signed.encode("ascii"), ECDSA(SHA256())))
+    return f"{signed}.{encode_base64url(signature)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,12 +242,10 @@ def _signature_check(key: VerificationKey, signed: bytes, signature: bytes) -> C
         return _check("ear.signature", False, "64 bytes", f"{len(signature)} bytes", clause)
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
     from cryptography.hazmat.primitives.hashes import SHA256
 
-    r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
     try:
-        key.key.verify(encode_dss_signature(r, s), signed, ECDSA(SHA256()))  # type: ignore[call-arg, arg-type]
+        key.key.verify(der_signature(signature), signed, ECDSA(SHA256()))  # type: ignore[call-arg, arg-type]
     except InvalidSignature:
         return _check("ear.signature", False, "verifies", "does not verify", clause)
     return _check("ear.signature", True, "verifies", "verifies (ES256)", clause)

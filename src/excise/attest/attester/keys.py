@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from excise.errors import HostError, UsageError
-from excise.evidence.cose_key import VerificationKey, raw_point_key
+from excise.evidence.cose_key import VerificationKey, raw_point_key, raw_signature
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -156,14 +156,10 @@ class SoftwareSigner:
     def sign(self, digest: bytes) -> bytes:
         """Return r ‖ s over a SHA-256 digest."""
         from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-        from cryptography.hazmat.primitives.asymmetric.utils import (
-            Prehashed,
-            decode_dss_signature,
-        )
+        from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
         from cryptography.hazmat.primitives.hashes import SHA256
 
-        r, s = decode_dss_signature(self._key.sign(digest, ECDSA(Prehashed(SHA256()))))
-        return r.to_bytes(32, "big") + s.to_bytes(32, "big")
+        return raw_signature(self._key.sign(digest, ECDSA(Prehashed(SHA256()))))
 
 
 def _derive(scalar: bytes) -> EllipticCurvePrivateKey:

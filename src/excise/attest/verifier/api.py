@@ -6,6 +6,7 @@ Sources: veraison/docs, api/challenge-response and api/endorsement-provisioning;
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -44,6 +45,9 @@ SUBMIT: Final = "/endorsement-provisioning/v1/submit"
 VERIFICATION_INFO: Final = "/.well-known/veraison/verification"
 PROVISIONING_INFO: Final = "/.well-known/veraison/provisioning"
 OPENAPI: Final = "/openapi.json"
+
+MAX_EVIDENCE_BYTES: Final = 64 << 10
+"""Many times a token; what is larger would keep other requests waiting."""
 
 NONCE_BYTES: Final = (8, 64)
 DEFAULT_NONCE_BYTES: Final = 32
@@ -129,6 +133,9 @@ class Api:
         body = await request.body()
         if not body:
             raise FormatError("there is no evidence in the body", field="body")
+        if len(body) > MAX_EVIDENCE_BYTES:
+            detail = f"evidence has at most {MAX_EVIDENCE_BYTES} bytes"
+            raise Problem(413, kind="too-large", title="Body too large", detail=detail)
         media_type, evidence = unwrap(_content_type(request), body)
         kind = evidence_type(media_type)
         if kind is None:
@@ -159,7 +166,10 @@ class Api:
             raise FormatError("there is no CoRIM in the body", field="body")
         now = time.time()
         try:
-            held = accept_corim(data, options=self._corim, source="CoRIM", profile=profile)
+            # In a thread: a large document takes a while, and others are served meanwhile.
+            held = await asyncio.to_thread(
+                accept_corim, data, options=self._corim, source="CoRIM", profile=profile
+            )
         except ExciseError as error:
             return _provisioning_response("failed", now, reason=str(error))
         document = Document(
