@@ -5,7 +5,8 @@ usage: ima_replay.py [--entries N] [--runs N] [--keylime-python PYTHON] [--json 
 Every arm is a whole process that answers whether a list leads to PCR 10, both banks with every
 template hash checked unless its name says otherwise; every answer is checked. The figure is the
 CPU time (user and system) of the process, the median over interleaved runs; Python's byte code is
-compiled before, as an installed package has it. Arms whose program is absent are left out and named. Needs a C compiler for the hand-written peer (ima_peer.c).
+compiled before, as an installed package has it. Arms whose program is absent are left out and
+named. Needs a C compiler for the hand-written peer (ima_peer.c).
 """
 
 from __future__ import annotations
