@@ -220,7 +220,8 @@ def _trace(
         )
     if request.everything and request.duration_s is None:
         raise UsageError("--all needs --duration, else it would never end")
-    task = shlex.join(words) if words else f"pid {request.pids}" if request.pids else "all"
+    pids = ", ".join(map(str, request.pids))
+    task = shlex.join(words) if words else f"process {pids}" if pids else "all processes"
     from excise.campaign.trace_capture import traced, traced_into
 
     if output is not None:

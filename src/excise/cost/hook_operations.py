@@ -200,6 +200,11 @@ def hook_name(function: str) -> str:
     return function.removeprefix("security_")
 
 
+def is_hook(function: str) -> bool:
+    """Return whether a function is the caller of a hook, by its name."""
+    return hook_name(function) != function
+
+
 def parts_of(hooks: OperationHooks, hook: str) -> Iterator[tuple[str, PartCost]]:
     """Yield the functions in one hook with what each costs, the hook's own caller first."""
     for (outermost, function), part in hooks.functions.items():

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from excise.cost.hook_operations import hook_name, is_hook
 from excise.cost.hook_trace import HookTrace
 from excise.report import tables
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
@@ -190,16 +191,21 @@ def _tracer(found: HookTrace) -> list[Block]:
 
 
 def _coverage(found: HookTrace) -> list[Block]:
-    known = found.summary
-    called = len(known.functions) - len(found.never)
-    text = f"{called:,} of {len(known.functions):,} traced functions were called"
-    blocks: list[Block] = [Paragraph(text=f"{text} ({found.coverage:.0%}).")]
-    if found.never:
-        names = ", ".join(found.never[:_MOST_ROWS])
-        more = len(found.never) - _MOST_ROWS
-        blocks.append(
-            Paragraph(text=f"Never called: {names}{f' and {more:,} more' if more > 0 else ''}.")
-        )
+    """Return which hooks the workload reached; of other functions, how many."""
+    traced, never = found.summary.functions, set(found.never)
+    blocks: list[Block] = []
+    for what, names in (
+        ("hooks", [name for name in traced if is_hook(name)]),
+        ("other functions", [name for name in traced if not is_hook(name)]),
+    ):
+        if not names:
+            continue
+        called = sum(name not in never for name in names)
+        text = f"{called:,} of {len(names):,} {what} were called ({called / len(names):.0%})."
+        blocks.append(Paragraph(text=text))
+        if what == "hooks" and called < len(names):
+            rest = ", ".join(hook_name(name) for name in names if name in never)
+            blocks.append(Paragraph(text=f"Never called: {rest}."))
     return blocks
 
 
