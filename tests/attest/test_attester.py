@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -172,6 +174,23 @@ def test_without_perf_nothing_is_measured(
     assert "RA_PERF" not in excise("attester", *files, "--no-server").stderr
     monkeypatch.setenv("RA_PERF", "1")
     assert "RA_PERF|host|total|" in excise("attester", *files, "--no-server").stderr
+
+
+def test_an_interrupt_tells_what_was_done(tmp_path: Path, files: tuple[str, ...]) -> None:
+    code = "from excise.cli.main import main; main()"
+    words = ["attester", *files, "--no-server", "--loop", "1000000", "--perf"]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for _ in range(3):
+            assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.search(r"^\d+ attestations: \d+ not verified$", err, re.MULTILINE)
+    assert "RA_PERF|host|total|" in err
 
 
 def test_without_a_verifier_it_says_what_to_do(excise: Program, files: tuple[str, ...]) -> None:

@@ -251,7 +251,34 @@ def _loop(
         if not quiet:
             typer.echo(token.hex())
 
-    return [attest(made, verifier, show=show) for _ in range(count)]
+    from rich.console import Console
+    from rich.progress import track
+
+    # Marks on the terminal are progress enough, and a bar would be drawn through the evidence.
+    shown = count > 1 and sys.stderr.isatty() and not (made.perf.enabled or sys.stdout.isatty())
+    console = Console(stderr=True)
+    rounds = track(range(count), "attesting", console=console, disable=not shown, transient=True)
+    outcomes: list[Outcome] = []
+    try:
+        for _ in rounds:
+            outcomes.append(attest(made, verifier, show=show))  # noqa: PERF401  kept if interrupted
+    except KeyboardInterrupt:
+        if outcomes:
+            typer.echo(_told(outcomes), err=True)
+        raise
+    return outcomes
+
+
+def _told(outcomes: list[Outcome]) -> str:
+    counts = _counts(outcomes)
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return f"{len(outcomes)} attestations: {told}"
+
+
+def _counts(outcomes: list[Outcome]) -> Counter[str]:
+    return Counter(
+        one.status.value if one.status is not None else "not verified" for one in outcomes
+    )
 
 
 def _print_key(packed: PackedKey, *, as_json: bool) -> None:
@@ -309,16 +336,13 @@ def _keep(path: str, token: bytes) -> None:
 
 
 def _conclude(outcomes: list[Outcome], *, as_json: bool) -> None:
-    counts = Counter(
-        one.status.value if one.status is not None else "not verified" for one in outcomes
-    )
     affirming = all(one.affirming for one in outcomes)
     if as_json:
         last = outcomes[-1]
         print_json(
             {
                 "attestations": len(outcomes),
-                "statuses": counts,
+                "statuses": _counts(outcomes),
                 "nonce": last.nonce.hex(),
                 "token": last.token.hex(),
                 "result": last.result or None,
@@ -326,8 +350,7 @@ def _conclude(outcomes: list[Outcome], *, as_json: bool) -> None:
             }
         )
     else:
-        told = ", ".join(f"{count} {status}" for status, count in counts.items())
-        typer.echo(f"{len(outcomes)} attestations: {told}", err=True)
+        typer.echo(_told(outcomes), err=True)
         for check in outcomes[-1].checks:
             if check.outcome == "FAILED":
                 typer.echo(f"  {check.outcome} {check.id}  {check.got}", err=True)
