@@ -68,6 +68,15 @@ def test_stages_come_from_outside_and_from_inside() -> None:
     assert boot.entries == 292
 
 
+def test_a_guests_clock_that_ran_ahead_of_the_hosts_is_a_loss_and_no_stage() -> None:
+    boot = boot_of_guest(
+        _booted(stages_s={"init": 1.0, "switch": 1.1, "booted": 9.0, "saved": 9.5})
+    )
+    assert "firmware" not in boot.stages_ns
+    (loss,) = [each for each in boot.losses if "firmware" in each.reason]
+    assert "ran ahead" in loss.reason
+
+
 def test_a_guest_without_systemd_has_no_user_space() -> None:
     boot = boot_of_guest(
         _booted(

@@ -79,7 +79,13 @@ def boot_of_guest(result: GuestResult) -> GuestBoot:
     """
     losses: list[Loss] = []
     details: list[Reading] = []
-    stages = {"firmware": _firmware_ns(result), "kernel": result.marks_ns["init"]}
+    stages = {"kernel": result.marks_ns["init"]}
+    firmware_ns = _firmware_ns(result)
+    if firmware_ns >= 0:
+        stages = {"firmware": firmware_ns, **stages}
+    else:
+        reason = "the guest's clock ran ahead of the host's: firmware is not told apart"
+        losses.append(Loss(source=result.configuration, reason=reason))
     stamps = _read(result, "systemd_timestamps", systemd_show, losses)
     if stamps is not None:
         stages |= _systemd_stages(stamps, init_ns=result.marks_ns["init"])
