@@ -13,6 +13,7 @@ import pytest
 from httpx import Client
 from verifier_runner import running
 
+from excise.attest.service import NoRoomError
 from excise.attest.verifier import Database, Records, rotate
 from excise.attest.verifier.media import ACCEPTED, EVIDENCE_TYPES, SESSION_TYPE, evidence_type
 from excise.errors import FormatError
@@ -416,6 +417,22 @@ def test_other_methods_and_paths_are_problems(client: Client) -> None:
     ):
         assert answer.status_code == status
         assert answer.headers["content-type"] == PROBLEM
+
+
+def test_so_many_sessions_wait_and_no_more(tmp_path: Path) -> None:
+    database = Database(str(tmp_path / "verifier.sqlite"))
+    records = Records(database, session_s=0.3, max_waiting=2)
+
+    async def once() -> None:
+        for number in range(2):
+            await records.open(bytes([number]) * 32)
+        with pytest.raises(NoRoomError, match=r"2 sessions wait for evidence. Try again in 0.3 s"):
+            await records.open(b"\2" * 32)
+        await asyncio.sleep(0.35)
+        await records.open(b"\2" * 32)
+
+    asyncio.run(once())
+    database.close()
 
 
 def test_sessions_that_ended_long_ago_are_forgotten(tmp_path: Path) -> None:

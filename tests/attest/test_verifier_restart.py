@@ -206,6 +206,22 @@ def test_two_verifiers_on_one_database_answer_a_session_once(postgres: str) -> N
         assert first.post(path, content=evidence, headers=HEADERS).status_code == 409
 
 
+def test_a_lost_connection_to_the_database_is_made_anew(postgres: str) -> None:
+    import psycopg
+
+    with running(postgres) as client, psycopg.connect(postgres, autocommit=True) as other:
+        assert client.post(NEW).status_code == 201
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+        answer = client.post(NEW)
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert client.post(NEW).status_code == 201
+
+
 @pytest.mark.parametrize(
     ("url", "reason"),
     [

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from excise.attest.service import SessionExpired, SessionUnknown, SessionUsed
+from excise.attest.service import NoRoomError, SessionExpired, SessionUnknown, SessionUsed
 from excise.attest.verifier.database import Cursor, Database
 
 SESSION_S: Final = 150.0
@@ -24,7 +24,8 @@ SESSION_S: Final = 150.0
 KEPT_S: Final = 7 * 86_400.0
 """How long sessions are kept for the page after they ended."""
 
-_REMEMBERED: Final = 20_000
+MAX_WAITING: Final = 100_000
+"""Sessions that may wait for evidence at once: what 650 challenges a second leave in 150 s."""
 
 WAITING, COMPLETE, DELETED = "waiting", "complete", "deleted"
 
@@ -116,14 +117,21 @@ class Records:
         database: Where they are kept.
         session_s: How long a session waits for evidence.
         kept_s: How long a session is kept after its end.
+        max_waiting: How many sessions opened here may wait at once.
     """
 
     def __init__(
-        self, database: Database, *, session_s: float = SESSION_S, kept_s: float = KEPT_S
+        self,
+        database: Database,
+        *,
+        session_s: float = SESSION_S,
+        kept_s: float = KEPT_S,
+        max_waiting: int = MAX_WAITING,
     ) -> None:
         self._database = database
         self.session_s = session_s
         self._kept_s = kept_s
+        self._max_waiting = max_waiting
         # Sessions opened here, so that evidence need not read them back. The row decides all the
         # same: a session in this cache can have been answered by another process.
         self._open: OrderedDict[str, Session] = OrderedDict()
@@ -137,8 +145,10 @@ class Records:
 
         Raises:
             SessionUsed: The challenge was used before: an old answer to it would be taken.
+            NoRoomError: Too many sessions wait already.
         """
         now = time.time()
+        self._make_room(now)
         session = Session(
             id=_session_id(),
             nonce=nonce,
@@ -159,9 +169,16 @@ class Records:
         if await self._database.run(write) != 1:
             raise SessionUsed("this challenge was used before", hint="Let the verifier choose one")
         self._open[session.id] = session
-        if len(self._open) > _REMEMBERED:
-            self._open.popitem(last=False)
         return session
+
+    def _make_room(self, now: float) -> None:
+        while self._open and next(iter(self._open.values())).expiry_s <= now:
+            self._open.popitem(last=False)
+        if len(self._open) >= self._max_waiting:
+            raise NoRoomError(
+                f"{self._max_waiting} sessions wait for evidence",
+                hint=f"Try again in {self.session_s:g} s",
+            )
 
     async def waiting(self, session_id: str) -> Session:
         """Return a session that still takes evidence.
