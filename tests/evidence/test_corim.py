@@ -454,3 +454,46 @@ def test_any_damage_gives_a_document_or_an_error(damage: bytes, at: int) -> None
         found = read_corim(good[:at] + damage + good[at + len(damage) :])
         found.as_json()
         read_endorsements(found)
+
+
+_NAMES = st.sampled_from(
+    ["tag-identity", "id", "version", "triples", "reference-values", "environment", "class",
+     "type", "value", "measurements", "key", "digests", "cryptokeys", "svn", "name", "layer",
+     "integrity-registers", "raw-value", "flags", "entities", "roles", "7", "²"]
+)  # fmt: skip
+_JSON = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=6),
+        st.sampled_from(["uuid", "bytes", "oid", "1.2.3", "AAAA", "sha-256;AAAA", "2.999"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(_NAMES, inner, max_size=4)
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(_JSON, st.sampled_from(["class", "measurement", "triples", "whole"]))
+def test_any_template_is_a_document_that_reads_back_or_an_error(value: Any, place: str) -> None:
+    measurement: Any = {"key": {"type": "string", "value": "x"}, "value": {"name": "x"}}
+    class_: Any = {"vendor": "v"}
+    if place == "class":
+        class_ = value
+    elif place == "measurement":
+        measurement = {**measurement, "value": value}
+    triples: Any = {
+        "reference-values": [{"environment": {"class": class_}, "measurements": [measurement]}]
+    }
+    if place == "triples":
+        triples = value
+    template = {"tag-identity": {"id": "x"}, "triples": triples}
+    with suppress(ExciseError):
+        data = build_corim({"corim-id": "x"}, [("t", value if place == "whole" else template)])
+        read_corim(data).as_json()
+
+
+def test_an_integer_that_needs_a_tag_is_refused() -> None:
+    template = reference()
+    template["value"]["svn"] = {"type": "exact-value", "value": 1 << 64}
+    with pytest.raises(FormatError, match="is not an unsigned integer of 64 bits"):
+        corim(template)

@@ -252,7 +252,7 @@ def _from_jwk(value: Mapping[str, Any]) -> VerificationKey:
 def _json_object(data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"not JSON ({error})") from None
     if not isinstance(value, dict):
         raise FormatError("not a JWK: no JSON object")

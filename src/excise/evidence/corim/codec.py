@@ -84,8 +84,9 @@ class Scalar:
 
 
 TEXT: Final = Scalar(str, "text")
-UINT: Final = Scalar(int, "an unsigned integer", lambda value: value >= 0)
-INTEGER: Final = Scalar(int, "an integer")
+# What CBOR encodes without a tag.
+UINT: Final = Scalar(int, "an unsigned integer of 64 bits", lambda value: 0 <= value < 1 << 64)
+INTEGER: Final = Scalar(int, "an integer of 64 bits", lambda value: -(1 << 64) <= value < 1 << 64)
 BOOLEAN: Final = Scalar(bool, "true or false")
 
 
@@ -539,7 +540,9 @@ class MapOf:
         if not isinstance(value, Mapping):
             raise fail(path, "is not an object")
         return {
-            int(key) if key.isdigit() else key: self.item.to_cbor(held, f"{path}[{key!r}]")
+            int(key) if key.isascii() and key.isdigit() else key: self.item.to_cbor(
+                held, f"{path}[{key!r}]"
+            )
             for key, held in value.items()
         }
 
@@ -567,6 +570,10 @@ class Opaque:
     def to_json(self, value: Any) -> str:
         """Return what it holds, for people to read."""
         return repr(value)
+
+
+def _number_or_text(key: str) -> int | str:
+    return int(key) if key.isascii() and key.isdigit() else key
 
 
 def _join(path: str, name: str) -> str:

@@ -78,7 +78,7 @@ def read_template(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except OSError as error:
         raise FormatError(f"cannot be read ({error.strerror})", source=str(path)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"not JSON ({error})", source=str(path)) from None
     if not isinstance(value, dict):
         raise FormatError("no JSON object", source=str(path))

@@ -338,7 +338,7 @@ def claims_from_json(
     else:
         try:
             value = json.loads(document)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(f"not JSON ({error})", field="claims") from None
     if not isinstance(value, Mapping):
         raise FormatError("no JSON object", field="claims")
