@@ -540,9 +540,7 @@ class MapOf:
         if not isinstance(value, Mapping):
             raise fail(path, "is not an object")
         return {
-            int(key) if key.isascii() and key.isdigit() else key: self.item.to_cbor(
-                held, f"{path}[{key!r}]"
-            )
+            _number_or_text(key): self.item.to_cbor(held, f"{path}[{key!r}]")
             for key, held in value.items()
         }
 
