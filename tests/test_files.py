@@ -1,3 +1,4 @@
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,14 @@ def test_a_device_without_end_given_as_pcr_values_is_refused(
     monkeypatch.setattr("excise.files.read_whole.__kwdefaults__", {"limit_bytes": 4096})
     with pytest.raises(FormatError, match="not a device"):
         read_pcr_path(Path("/dev/zero"))
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(3 << 20))
+    tracemalloc.start()
+    try:
+        assert len(read_whole(path)) == 3 << 20
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()

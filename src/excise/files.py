@@ -9,6 +9,7 @@ from excise.errors import FormatError
 
 LIMIT_BYTES: Final = 1 << 30
 """More than any key, policy, manifest or PCR file, and little enough for memory."""
+_PIECE_BYTES: Final = 1 << 20
 
 
 def read_whole(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
@@ -33,11 +34,14 @@ def read_stream(file: BinaryIO, *, source: str, limit_bytes: int = LIMIT_BYTES) 
         FormatError: If there are more than `limit_bytes`.
         OSError: If it cannot be read.
     """
-    data = file.read(limit_bytes + 1)
+    data = bytearray()
+    # In pieces: a read of the limit's size would take the limit's memory for any file.
+    while len(data) <= limit_bytes and (piece := file.read(_PIECE_BYTES)):
+        data += piece
     if len(data) > limit_bytes:
         raise FormatError(
             f"has more than {limit_bytes:,} bytes",
             source=source,
             hint="Is it the right file, and not a device?",
         )
-    return data
+    return bytes(data)
