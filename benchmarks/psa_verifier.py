@@ -133,7 +133,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         (Path(folder) / "qemu.cbor").write_bytes(corim())
         database = options.database or f"{folder}/verifier.sqlite"
         command = [EXCISE, "verifier", "serve", "--corim", f"{folder}/qemu.cbor", "--json"]
-        command += ["--database", database, "--port", "0"]
+        command += ["--database", database, "--listen", "127.0.0.1:0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             text = ""

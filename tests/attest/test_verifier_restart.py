@@ -55,7 +55,7 @@ class Service:
         self._command = [
             *(sys.executable, "-c", "from excise.cli.main import main; main()"),
             *("verifier", "serve", "--database", database, "--corim", str(known)),
-            *("--port", str(self.port)),
+            *("--listen", f"127.0.0.1:{self.port}"),
         ]
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -216,9 +216,9 @@ def test_a_key_is_rotated_from_the_command_line(folder: Path, excise: Program) -
 
 
 def test_a_verifier_that_cannot_start_says_why(folder: Path, excise: Program) -> None:
-    done = excise("verifier", "serve", "--corim", "qemu.cbor", "--build", "imx", "--port", "0")
+    done = excise("verifier", "serve", "--corim", "qemu.cbor", "--build", "imx", "--listen", ":0")
     assert done.returncode == 2
     assert "no build 'imx'. Builds: qemu" in done.stderr
-    done = excise("verifier", "serve", "--tls-cert", "x.pem", "--port", "0")
+    done = excise("verifier", "serve", "--tls-certificate", "x.pem", "--listen", ":0")
     assert done.returncode == 2
-    assert "--tls-cert and --tls-key belong together" in done.stderr
+    assert "--tls-certificate and --tls-key go together" in done.stderr

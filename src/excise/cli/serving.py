@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,15 +30,21 @@ TlsKeyOption = Annotated[
 
 
 def serve_app(
-    app: Starlette, *, listen: str, tls_certificate: Path | None, tls_key: Path | None
+    app: Starlette,
+    *,
+    listen: str,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until interrupted; the URL is printed when it answers.
+    """Serve until interrupted; the URL is printed on standard output when it answers.
 
     Args:
         app: The application.
         listen: HOST:PORT.
         tls_certificate: Chain in PEM; plain HTTP when None.
         tls_key: Its key.
+        ready: Called with the URL in place of printing it.
 
     Raises:
         UsageError: An address that is none, or one of the two TLS files without the other.
@@ -51,8 +58,8 @@ def serve_app(
     tls = None
     if tls_certificate is not None and tls_key is not None:
         tls = Tls(certificate=tls_certificate, key=tls_key)
-    host, port = _address(listen)
-    serve(app, host=host, port=port, tls=tls, ready=_tell)
+    host, port = listen_address(listen)
+    serve(app, host=host, port=port, tls=tls, ready=ready or _tell)
 
 
 def _tell(url: str) -> None:
@@ -60,7 +67,12 @@ def _tell(url: str) -> None:
     sys.stdout.flush()
 
 
-def _address(text: str) -> tuple[str, int]:
+def listen_address(text: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT.
+
+    Raises:
+        UsageError: If it is none.
+    """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
         raise UsageError(f"--listen {text!r} is not HOST:PORT", hint="Say 127.0.0.1:8086")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.serving import (
+    ListenOption,
+    TlsCertificateOption,
+    TlsKeyOption,
+    listen_address,
+    serve_app,
+)
 from excise.cli.verify_token import AllowOption, CorimKeyOption, CorimOption, PolicyOption
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
-    from excise.attest.service import Tls
     from excise.evidence.corim import CorimOptions, ReferenceStore
 
 app = typer.Typer(no_args_is_help=True, help="Verify attestation as a service.")
@@ -64,25 +70,17 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port; 0 for any that is free.")] = 8080,
-    tls_cert: Annotated[
-        str | None,
-        typer.Option(
-            "--tls-cert", metavar="FILE", help="Certificate chain in PEM.", show_default=False
-        ),
-    ] = None,
-    tls_key: Annotated[
-        str | None,
-        typer.Option("--tls-key", metavar="FILE", help="Its key in PEM.", show_default=False),
-    ] = None,
+    listen: ListenOption = "127.0.0.1:8080",
+    tls_certificate: TlsCertificateOption = None,
+    tls_key: TlsKeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Serve Veraison's challenge-response, provisioning and discovery interfaces.
 
-    Example: excise verifier serve --corim refs --database verifier.sqlite --port 8080
+    The URL is printed when it answers.
+
+    Example: excise verifier serve --corim refs --database verifier.sqlite --listen 127.0.0.1:8080
     """
-    from excise.attest.service import serve as run
     from excise.attest.verifier import Database, VerifierSettings, verifier_app
     from excise.cli.verify_token import load_references
     from excise.evidence.appraisal import policy_of
@@ -95,9 +93,9 @@ def serve(
         corim=_corim_options(corim_key, unsigned=unsigned),
         session_s=parse_duration(session_time) / 1e9,
         client_nonces=client_nonces,
-        page=_is_loopback(host) if page is None else page,
+        page=_is_loopback(listen_address(listen)[0]) if page is None else page,
     )
-    tls = _tls(tls_cert, tls_key)
+    builds = ", ".join(store.builds) or "none yet"
     opened = Database(database)
     try:
         application = verifier_app(opened, store, settings=settings)
@@ -106,9 +104,17 @@ def serve(
             if as_json:
                 print_json({"url": url, "builds": list(store.builds)})
             else:
-                typer.echo(f"verifier: {url} (policy {settings.policy.name})", err=True)
+                typer.echo(url)
+                typer.echo(f"Builds by the policy {settings.policy.name}: {builds}", err=True)
+            sys.stdout.flush()
 
-        run(application, host=host, port=port, tls=tls, ready=ready)
+        serve_app(
+            application,
+            listen=listen,
+            tls_certificate=tls_certificate,
+            tls_key=tls_key,
+            ready=ready,
+        )
     finally:
         opened.close()
 
@@ -166,13 +172,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _tls(certificate: str | None, key: str | None) -> Tls | None:
-    from excise.attest.service import Tls
-
-    if (certificate is None) != (key is None):
-        raise UsageError("--tls-cert and --tls-key belong together")
-    if certificate is None or key is None:
-        return None
-    return Tls(certificate=Path(certificate), key=Path(key))

@@ -15,6 +15,7 @@ from excise.cost.lint.rules import Identity, Rules
 from excise.cost.series import FloatArray
 from excise.events.dataset import Dataset
 from excise.evidence.checks import AppraisalResult, Check, Outcome
+from excise.units import NS_PER_US
 
 _RUN: Final = "run"
 
@@ -194,7 +195,8 @@ def _difference(rule: Identity, runs: pl.DataFrame, steps: dict[str, float]) -> 
     optional = [name for name in rule.optional if name in runs.columns]
     total = runs.get_column(rule.total).to_numpy()
     parts = np.zeros_like(total)
-    allowed = np.full_like(total, _step_ns(rule.total, steps)) + rule.tolerance_ratio * total
+    allowed = np.maximum(rule.tolerance_ratio * total, rule.floor_us * NS_PER_US)
+    allowed += _step_ns(rule.total, steps)
     for name in [*rule.parts, *optional]:
         column = runs.get_column(name)
         parts = parts + column.fill_null(0.0).to_numpy()
@@ -210,7 +212,8 @@ def _asked(rule: Identity, runs: pl.DataFrame) -> pl.DataFrame:
 def _expected(rule: Identity) -> str:
     parts = [*rule.parts, *(f"[{name}]" for name in rule.optional)]
     sign = "=" if rule.relation == "equal" else "≥"
-    tolerance = f"{rule.tolerance} and the clocks' steps"
+    floor = f" or {rule.floor_us:g} us" if rule.floor_us else ""
+    tolerance = f"{rule.tolerance}{floor} and the clocks' steps"
     return f"{rule.total} {sign} {' + '.join(parts)}, within {tolerance}"
 
 

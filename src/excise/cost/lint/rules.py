@@ -24,6 +24,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         optional: Events that count where they are there.
         relation: `equal`: total = parts within the tolerance. `covers`: total ≥ parts.
         tolerance: Share of the total that may be missing beside what the clocks' steps allow.
+        floor_us: Microseconds that may be missing where that share is less.
         remainder: What the difference is called, such as `dispatch`.
         tasks: Only runs of these tasks; all when empty.
         because: Why it must hold, in one sentence.
@@ -36,6 +37,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     optional: list[str] = []
     relation: Literal["equal", "covers"] = "equal"
     tolerance: str = "1%"
+    floor_us: float = 0.0
     remainder: str = "remainder"
     tasks: list[str] = []
     because: str = ""
