@@ -49,6 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except ExciseError as error:
         _report(error, as_json=_wants_json(words))
         code = error.exit_code
+    except ModuleNotFoundError as error:
+        from excise.cli.extras import missing_extra
+
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        _report(missing, as_json=_wants_json(words))
+        code = missing.exit_code
     except typer.TyperException as error:
         _report_usage(error, as_json=_wants_json(words))
         code = 2

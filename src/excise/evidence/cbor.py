@@ -66,7 +66,7 @@ def read_cbor(data: bytes, *, tags: Collection[int] = (), source: str | None = N
     try:
         from cbor2 import CBORDecodeError, loads
     except ImportError as error:
-        raise HostError("CBOR needs cbor2", hint="pip install 'excise[attest]'") from error
+        raise _no_cbor2() from error
     try:
         return _plain(loads(data))
     except (CBORDecodeError, ValueError, TypeError, OverflowError, OSError) as error:
@@ -80,10 +80,15 @@ def write_cbor(value: Any) -> bytes:
     Args:
         value: What `read_cbor` returns.
 
+    Raises:
+        HostError: cbor2 is not installed.
+
     Source: RFC 8949 section 4.2.
     """
-    from cbor2 import dumps
-
+    try:
+        from cbor2 import dumps
+    except ImportError as error:
+        raise _no_cbor2() from error
     return dumps(_for_cbor2(value), canonical=True)
 
 
@@ -195,6 +200,10 @@ class _Scan:
         left = self._end - position
         if items > left:
             raise FormatError(f"{items} items are announced in {left} bytes", offset=start)
+
+
+def _no_cbor2() -> HostError:
+    return HostError("CBOR needs cbor2", hint="pip install 'excise[attest]'")
 
 
 def _key_text(key: tuple[int, int | bytes]) -> str:
