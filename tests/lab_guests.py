@@ -28,7 +28,7 @@ def lab_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         skip(f"not installed: {', '.join(missing)}")
     shared = cache_root()
     own = tmp_path_factory.mktemp("lab")
-    for name in ("packages", "apt", "policies", "busybox", "debian"):
+    for name in ("packages", "apt", "policies", "busybox", "debian", "python"):
         (shared / name).mkdir(exist_ok=True)
         (own / name).symlink_to(shared / name)
     before = os.environ.get("EXCISE_LAB_CACHE")

@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,7 @@ def boot(
     cmdline: str,
     accelerator: Literal["tcg", "kvm"] = "tcg",
     root_disk: Path | None = None,
+    network: Sequence[str] = (),
     on_stage: Callable[[str], None] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> Boot:
@@ -69,7 +70,8 @@ def boot(
         initramfs: Root of the guest.
         cmdline: The kernel's command line.
         accelerator: What to run on.
-        root_disk: Image of the root that init hands over to; it is not changed.
+        root_disk: Image of the disk that the guest has; it is not changed.
+        network: QEMU's options of its network.
         on_stage: Called with the name of each stage the guest announces.
         stop: Ends the guest when it is set.
 
@@ -95,6 +97,7 @@ def boot(
             tpm_socket=socket_folder / "tpm.sock",
             accelerator=accelerator,
             root_disk=root_disk,
+            network=network,
         )
         started = time.monotonic()
         process = stack.enter_context(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -31,6 +32,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         rootfs: `initramfs`: busybox and the probe; `debian`: a small Debian with systemd, for boot
             times and its user space, in TPM mode.
         accelerator: `auto` uses KVM where a short real boot works with it; count mode is TCG.
+        python: Whether the guest has this host's Python and excise, as `python` and `excise`.
+        ports: TCP ports of this host's loopback that such a guest reaches at 10.0.2.100; there is
+            no other network.
         work_disk_mib: Size of the ext4 work disk in MiB.
         results_mib: Most that a guest may bring back, and most that its console may print, in MiB.
         timeout_s: Seconds after which a guest is ended as hung; those in which a busy host gave it
@@ -45,6 +49,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     cpus: int = 1
     rootfs: Root = "initramfs"
     accelerator: Accelerator = "auto"
+    python: bool = False
+    ports: tuple[int, ...] = ()
     work_disk_mib: int = 32
     results_mib: int = 64
     timeout_s: float = 300.0
@@ -57,10 +63,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError('count mode needs accelerator = "tcg" or "auto"')
         if self.mode == "count" and self.rootfs != "initramfs":
             raise ValueError('count mode needs rootfs = "initramfs": a disk answers in host time')
+        if self.python and (self.mode == "count" or self.rootfs != "initramfs"):
+            raise ValueError('python needs mode = "tpm" and rootfs = "initramfs"')
+        if self.ports and not self.python:
+            raise ValueError("ports are for a guest with python = true")
+        if not all(0 < port < 65536 for port in self.ports):
+            raise ValueError("ports must be from 1 to 65535")
         for name, least in (
-            ("memory_mib", 128),
+            ("memory_mib", 1024 if self.python else 128),
             ("cpus", 1),
-            ("work_disk_mib", 8),
+            ("work_disk_mib", 96 if self.python else 8),
             ("results_mib", 1),
         ):
             if getattr(self, name) < least:
@@ -120,14 +132,18 @@ def qemu_command(
     accelerator: Literal["tcg", "kvm"],
     root_disk: Path | None = None,
     serial: str | None = None,
+    network: Sequence[str] = (),
 ) -> list[str]:
     """Return the QEMU command line of a guest that works in `folder`.
 
-    The guest has no network. In count mode every input is fixed: one thread, one instruction is
-    one nanosecond of the guest's clock, seed and date are constants.
+    The guest has no network but what `network` gives it, for which QEMU may start programs. In
+    count mode every input is fixed: one thread, one instruction is one nanosecond of the guest's
+    clock, seed and date are constants.
     """
     command = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
-    command += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny"]
+    # Each connection of the network is a program, which QEMU starts with setsid(2).
+    limits = "" if network else ",elevateprivileges=deny,spawn=deny"
+    command += ["-sandbox", f"on,obsolete=deny{limits}"]
     command += ["-m", str(machine.memory_mib), "-smp", str(machine.cpus)]
     if machine.mode == "count":
         command += ["-accel", "tcg,thread=single", "-cpu", "max", "-seed", "1"]
@@ -149,4 +165,4 @@ def qemu_command(
     if machine.mode == "tpm":
         command += ["-chardev", f"socket,id=chrtpm,path={tpm_socket}"]
         command += ["-tpmdev", "emulator,id=tpm0,chardev=chrtpm", "-device", "tpm-crb,tpmdev=tpm0"]
-    return command
+    return [*command, *network]

@@ -20,6 +20,13 @@ from excise.lab.configurations import Preset
 from excise.lab.debian import debian_image
 from excise.lab.disk import build_image
 from excise.lab.effects import check_effects, require_effects
+from excise.lab.host_share import (
+    network_options,
+    share_files,
+    share_image,
+    shared_preset,
+    with_share,
+)
 from excise.lab.kernels import Kernel
 from excise.lab.machine import Machine, kernel_command_line
 from excise.lab.plan import Plan, Step
@@ -128,8 +135,10 @@ def run_guest(
     modules = Path(machine.modules) if machine.modules else None
     kernel = kernels.resolve(machine.kernel, modules=modules)
     _refuse_missing_lsm(kernel, preset=preset)
+    preset, plan = shared_preset(preset, machine=machine), with_share(plan, machine=machine)
     root = _root(machine, kernel=kernel, preset=preset, plan=plan, qualifying_data=qualifying_data)
-    root_disk = debian_image() if machine.rootfs == "debian" else None
+    disk = debian_image() if machine.rootfs == "debian" else None
+    disk = share_image() if machine.python else disk
     cmdline = kernel_command_line(machine, words=preset.command_line())
     accelerator = choose_accelerator(machine, kernel=kernel)
     on_stage("boot")
@@ -139,7 +148,8 @@ def run_guest(
         initramfs=root,
         cmdline=cmdline,
         accelerator=accelerator,
-        root_disk=root_disk,
+        root_disk=disk,
+        network=network_options(machine),
         on_stage=on_stage,
         stop=stop,
     )
@@ -172,7 +182,7 @@ def _root(
         work_image=work_image(plan, size_mib=machine.work_disk_mib),
         root_disk=machine.rootfs == "debian",
         probe=Path(probe_path()),
-        more={**_guest_program(preset), **quote},
+        more={**_guest_program(preset), **quote, **share_files(kernel, machine=machine)},
     )
 
 
