@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from excise.fleet.records import HostJob, Settings
 from excise.fleet.worker import Batch, appraise_batch, keep_policy, prepare, start_worker
 
 DEFAULT_MEMORY_BYTES: Final = 2 << 30
+_MANAGER_END_S: Final = 2.0
 """Private memory a worker of a pool may have; a list of any length takes some tens of MiB."""
 
 
@@ -164,13 +165,21 @@ class PoolEngine:
             initargs=(self._memory_limit_bytes,),
         )
         try:
-            self._pool.submit(prepare, self._settings, self._policy_path).result()
+            self._wait_for(self._pool.submit(prepare, self._settings, self._policy_path))
         except (BrokenProcessPool, MemoryError) as error:
             raise HostError(
                 "its processes die before they have done anything",
                 source=self.name,
                 hint="There may be too little memory: see --memory-limit and --workers.",
             ) from error
+
+    def _wait_for(self, future: Future[None]) -> None:
+        """Wait until a future is done, or the pool has nobody left who would finish it."""
+        while not wait([future], timeout=_MANAGER_END_S).done:
+            manager = getattr(self._pool, "_executor_manager_thread", None)
+            if manager is not None and not manager.is_alive() and not future.done():
+                raise BrokenProcessPool("the pool's own thread has ended")
+        future.result()
 
     def lost(self) -> bool:
         """Return whether a process of the pool is dead, whether the pool knows it or not."""
@@ -188,16 +197,25 @@ class PoolEngine:
             return
         processes = list((getattr(pool, "_processes", None) or {}).values())
         results, calls = (getattr(pool, name, None) for name in ("_result_queue", "_call_queue"))
+        manager = getattr(pool, "_executor_manager_thread", None)
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.kill()
         for process in processes:
             process.join()
-        # A worker killed while it writes leaves half a result. The pool's threads would wait for
-        # the rest as long as this process holds the other end of the pipe, also at exit.
-        for end in (getattr(results, "_writer", None), getattr(calls, "_reader", None)):
+        # The pool's thread closes pipes as it ends. Closed here at the same time, one of them is
+        # closed twice, and the second time it may be a pipe of the next pool by the same number.
+        if manager is not None:
+            manager.join(timeout=_MANAGER_END_S)
+            if not manager.is_alive():
+                return
+        # A worker killed while it writes leaves half a result. The pool's thread waits for the
+        # rest as long as this process holds the other end of the pipe, also at exit.
+        for end in (getattr(calls, "_reader", None), getattr(results, "_writer", None)):
             if end is not None:
                 end.close()
+        if manager is not None:
+            manager.join(timeout=_MANAGER_END_S)
 
     def stop(self) -> None:
         """End the processes, whatever they are at, and remove the policy's copy."""
