@@ -40,6 +40,9 @@ test | lab)
     cargo fmt --version >/dev/null 2>&1 || wanted="$wanted rustfmt-web|rustfmt"
     cargo clippy --version >/dev/null 2>&1 || wanted="$wanted rust-web-clippy|rust-clippy"
     need hyperfine hyperfine
+    need_program sshd openssh-server
+    need ssh-keygen openssh-client
+    need_program ip iproute2
     need evmctl ima-evm-utils
     need chromium chromium
     need chromedriver chromium-driver
@@ -70,6 +73,7 @@ lab)
     need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf
     need clang clang
+    need bpftrace bpftrace
     need_file /bin/busybox busybox-static
     ;;
 esac

@@ -14,12 +14,28 @@ from excise.collect.probe import ask_probe
 from excise.errors import ExciseError
 
 Execute = Callable[[Exec], ExecResult]
+ReadFile = Callable[[str], str]
 SECCOMP_MODE_FILTER: Final = 2  # linux/seccomp.h
 _TIMEOUT_NS: Final = 60_000_000_000
 
 
+def read_here(path: str) -> str:
+    """Return the text of a file of this machine.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    return Path(path).read_text(errors="replace")
+
+
 def check_effects(
-    configuration: Configuration, *, execute: Execute, prefix: list[str], work_directory: str
+    configuration: Configuration,
+    *,
+    execute: Execute,
+    prefix: list[str],
+    work_directory: str,
+    read_file: ReadFile = read_here,
+    ask: Callable[..., Any] = ask_probe,
 ) -> list[Effect]:
     """Return the answer of every check of a configuration.
 
@@ -28,13 +44,15 @@ def check_effects(
         execute: Runs an unmeasured command.
         prefix: Words that put a command under the configuration.
         work_directory: Folder that a Landlock ruleset allows.
+        read_file: Reads a file of the machine under test.
+        ask: Runs its probe, as `ask_probe` does.
     """
     effects = []
     if configuration.probe:
-        effects.append(_probe_effect(configuration, work_directory))
+        effects.append(_probe_effect(configuration, work_directory, ask))
     for check in configuration.took_effect:
         try:
-            how, expected, got, passed = _look(check, configuration, execute, prefix)
+            how, expected, got, passed = _look(check, configuration, execute, prefix, read_file)
         except ExciseError as error:
             how, expected, got, passed = _how(check), _wanted(check), str(error), False
         effects.append(_effect(configuration.name, how, expected, got, passed=passed))
@@ -58,12 +76,14 @@ def effect_of_text(
     return _effect(configuration, _how(check), _wanted(check), got, passed=passed)
 
 
-def _probe_effect(configuration: Configuration, work_directory: str) -> Effect:
+def _probe_effect(
+    configuration: Configuration, work_directory: str, ask: Callable[..., Any]
+) -> Effect:
     """Ask the probe to put the mechanisms on itself and to prove that they hold."""
     words = ["run", "--workload", "null", "--operations", "100000", "--batches", "1"]
     expected = " ".join(configuration.probe)
     try:
-        answer = ask_probe(*words, "--directory", work_directory, *configuration.probe)
+        answer = ask(*words, "--directory", work_directory, *configuration.probe)
     except ExciseError as error:
         return _effect(configuration.name, "probe", expected, str(error), passed=False)
     mechanism = answer.get("mechanism", {})
@@ -97,11 +117,15 @@ def _is_proven(option: list[str], mechanism: dict[str, Any]) -> bool:
 
 
 def _look(
-    check: TookEffect, configuration: Configuration, execute: Execute, prefix: list[str]
+    check: TookEffect,
+    configuration: Configuration,
+    execute: Execute,
+    prefix: list[str],
+    read_file: ReadFile,
 ) -> tuple[str, str, str, bool]:
     if check.file is not None:
         try:
-            got = Path(check.file).read_text(errors="replace")
+            got = read_file(check.file)
         except OSError as error:
             return _how(check), _wanted(check), f"cannot be read ({error.strerror})", False
         return _how(check), _wanted(check), _seen(check, got), _matches(check, got)

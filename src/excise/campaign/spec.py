@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from excise.campaign.target_spec import LabTarget, LocalTarget, TargetSpec
+from excise.campaign.target_spec import ConsoleSpec, LabTarget, LocalTarget, TargetSpec
 from excise.errors import SpecError, UsageError
 from excise.units import parse_duration, parse_percentage
 
@@ -86,6 +86,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         expect: Exit codes that count as success.
         counters: Whether to ask the kernel for instructions and cycles.
         events: Format of the child's standard output to keep and read events from, or None.
+        send: On a console: the line that starts a run.
+        until: On a console: regular expression of the line that ends a run.
+        failed: On a console: regular expression of a line that ends a run as a failed one.
     """
 
     name: Name
@@ -98,6 +101,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     expect: list[int] = msgspec.field(default_factory=lambda: [0])
     counters: bool = True
     events: str | None = None
+    send: str | None = None
+    until: str | None = None
+    failed: str | None = None
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -299,6 +305,13 @@ def checked(campaign: Campaign, *, source: str) -> Campaign:
             _check_effect(check, source, f"configurations[{index}].took_effect")
     for index, task in enumerate(campaign.tasks):
         _check_task(task, source, f"tasks[{index}]")
+        for name in ("send", "until", "failed"):
+            if getattr(task, name) is not None and not isinstance(campaign.target, ConsoleSpec):
+                raise SpecError(
+                    "belongs to targets of the kinds command and serial",
+                    source=source,
+                    key=f"tasks[{index}].{name}",
+                )
     return campaign
 
 
@@ -319,18 +332,24 @@ def _check_effect(check: TookEffect, source: str, key: str) -> None:
         raise SpecError(
             "say what the file must hold: contains, equals or matches", source=source, key=key
         )
-    if check.matches is not None:
+    _check_pattern(check.matches, source, f"{key}.matches")
+
+
+def _check_pattern(pattern: str | None, source: str, key: str) -> None:
+    if pattern is not None:
         try:
-            re.compile(check.matches)
+            re.compile(pattern)
         except re.error as error:
             raise SpecError(
-                f"is not a regular expression: {error}", source=source, key=f"{key}.matches"
+                f"is not a regular expression: {error}", source=source, key=key
             ) from error
 
 
 def _check_task(task: Task, source: str, key: str) -> None:
-    if (task.command is None) == (task.workload is None):
-        raise SpecError("give exactly one of command, workload", source=source, key=key)
+    if sum(each is not None for each in (task.command, task.workload, task.send)) != 1:
+        raise SpecError("give exactly one of command, workload, send", source=source, key=key)
+    for name in ("until", "failed"):
+        _check_pattern(getattr(task, name), source, f"{key}.{name}")
     if task.command is not None and not task.command:
         raise SpecError("the command has no words", source=source, key=f"{key}.command")
     if _parsed(parse_duration, task.timeout, source, f"{key}.timeout") <= 0:

@@ -72,4 +72,108 @@ class LabTarget(
         return 2 if self.machine.mode == "count" else 1
 
 
-TargetSpec = LocalTarget | LabTarget
+class SshTarget(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag="ssh",
+):
+    """A machine reached by ssh; what is not given is as the user's ssh configuration has it.
+
+    Attributes:
+        host: Its name, its address, or an alias of the ssh configuration.
+        user: Who to log in as.
+        port: TCP port.
+        identities: Files of private keys.
+        known_hosts: File of known host keys.
+        check_host_key: Whether an unknown or changed host key is refused.
+        config: ssh configuration file.
+        probe: File of the probe for that machine, where it is not found by itself.
+        connect_timeout: Longest that making a connection may take.
+        keepalive: Silence after which the other side is asked for a sign of life; the connection
+            is given up at the third question without an answer.
+        give_up: For how long a lost connection is tried again.
+    """
+
+    host: Annotated[str, msgspec.Meta(min_length=1)]
+    user: str | None = None
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = None
+    identities: list[str] = []
+    known_hosts: str | None = None
+    check_host_key: bool = True
+    config: str | None = None
+    probe: str | None = None
+    connect_timeout: str = "15s"
+    keepalive: str = "5s"
+    give_up: str = "10min"
+
+    @property
+    def entry(self) -> Entry:
+        """Return how often a configuration is entered."""
+        return "run"
+
+    @property
+    def twins(self) -> int:
+        """Return how many A/A arms there are."""
+        return 1
+
+
+class ConsoleSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is the same for every console: how one talks with what is behind it.
+
+    Attributes:
+        ready: Regular expression that says that the other side is ready, at the start and after a
+            reset; without a reset a board on a serial line is sent an empty line to say it.
+        ready_timeout: Longest wait for it.
+        start: Lines sent once it is ready, such as a user's name; each is answered by the prompt.
+        prompt: Regular expression of the prompt, which tells that a sent line is done.
+        shell: Whether a POSIX shell listens: exit codes are asked for, and commands can be run.
+        newline: What ends a line that is sent.
+        reset: Command run here that resets the board: at the start, and after a run that hung.
+    """
+
+    ready: str | None = None
+    ready_timeout: str = "120s"
+    start: list[str] = []
+    prompt: str | None = None
+    shell: bool = False
+    newline: str = "\n"
+    reset: list[str] = []
+
+    @property
+    def entry(self) -> Entry:
+        """Return how often a configuration is entered."""
+        return "run"
+
+    @property
+    def twins(self) -> int:
+        """Return how many A/A arms there are."""
+        return 1
+
+
+class CommandTarget(ConsoleSpec, frozen=True, kw_only=True, tag_field="kind", tag="command"):
+    """A program that yields lines: a console that stays open, or each task's own command.
+
+    Attributes:
+        command: The program that stays, such as `labgrid-client console`; without it each run
+            starts its task's `command` here and ends with it.
+    """
+
+    command: list[str] | None = None
+
+
+class SerialTarget(ConsoleSpec, frozen=True, kw_only=True, tag_field="kind", tag="serial"):
+    """A board behind a serial port.
+
+    Attributes:
+        port: Device, or a URL that pyserial opens: `socket://host:port`, `rfc2217://host:port`.
+        baud: Bits per second.
+    """
+
+    port: Annotated[str, msgspec.Meta(min_length=1)]
+    baud: Annotated[int, msgspec.Meta(ge=50)] = 115_200
+
+
+TargetSpec = LocalTarget | LabTarget | SshTarget | CommandTarget | SerialTarget

@@ -121,6 +121,10 @@ class Capture:
         """Write one record, on disk when this returns."""
         self._write(journal.encode(record))
 
+    def append_line(self, line: bytes) -> None:
+        """Write one line as a launcher elsewhere made it, on disk when this returns."""
+        self._write(line)
+
     def extend(self, records: list[journal.Record]) -> None:
         """Write several records with one write and one sync."""
         if records:

@@ -111,7 +111,7 @@ class Launcher:
             if launch.before:
                 yield from self._answers()
                 self.require(launch.before)
-            line = _encode(_run_request(launch)) + b"\n"
+            line = _encode(run_request(launch)) + b"\n"
             if self._waiting and self._waiting_bytes + len(line) > self._ahead_bytes:
                 # Half is left to be answered while the next half is put together.
                 yield from self._answers(leave_bytes=self._ahead_bytes // 2)
@@ -149,7 +149,7 @@ class Launcher:
 
     def execute(self, step: Exec) -> ExecResult:
         """Run one unmeasured command and return how it ended."""
-        self._send(_exec_request(step))
+        self._send(exec_request(step))
         return msgspec.json.decode(self._line(), type=ExecResult)
 
     def stop(self) -> list[Run]:
@@ -263,7 +263,8 @@ def failed_step(step: Exec, result: ExecResult) -> HostError:
     )
 
 
-def _run_request(launch: Launch) -> dict[str, Any]:
+def run_request(launch: Launch) -> dict[str, Any]:
+    """Return the launcher's request of a run."""
     stdout = launch.stdout if launch.stdout in ("discard", "probe") else {"file": launch.stdout}
     return {
         "op": "run",
@@ -274,7 +275,8 @@ def _run_request(launch: Launch) -> dict[str, Any]:
     }
 
 
-def _exec_request(step: Exec) -> dict[str, Any]:
+def exec_request(step: Exec) -> dict[str, Any]:
+    """Return the launcher's request of an unmeasured command."""
     return {"op": "exec", "id": 0, **_command(step)}
 
 

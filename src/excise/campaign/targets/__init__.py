@@ -22,7 +22,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from excise.campaign.target_spec import LabTarget, LocalTarget
+from excise.campaign.target_spec import (
+    CommandTarget,
+    LabTarget,
+    LocalTarget,
+    SerialTarget,
+    SshTarget,
+)
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,6 +149,14 @@ def target_of(
             "--jobs is for guests of the lab: runs at the same time on one machine would be "
             "measured against each other"
         )
+    if isinstance(spec, SshTarget):
+        from excise.campaign.targets.ssh import SshCampaignTarget
+
+        return SshCampaignTarget(campaign, spec=spec, on_stage=on_stage)
+    if isinstance(spec, CommandTarget | SerialTarget):
+        from excise.campaign.targets.command import ConsoleCampaignTarget
+
+        return ConsoleCampaignTarget(campaign, spec=spec)
     from excise.campaign.targets.local import LocalCampaignTarget
 
     assert isinstance(spec, LocalTarget)

@@ -7,24 +7,20 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
 
 from excise.campaign.child_events import raw_name
 from excise.campaign.effect import check_effects
-from excise.campaign.schedule import Visit, environment_padding
-from excise.campaign.spec import BATCHES, Campaign, Configuration, Task
+from excise.campaign.schedule import Visit
+from excise.campaign.spec import Campaign, Configuration, Task
+from excise.campaign.targets.launches import Launches
 from excise.capture.journal import Effect, Run, RunHead
 from excise.capture.manifest import Fact
 from excise.capture.store import RAW, Capture
 from excise.clock import Clock, rusage_clock
 from excise.collect.host import boot_id, file_system_fact, host_facts, program_facts
-from excise.collect.launcher import Exec, Launch, Launcher
+from excise.collect.launcher import Launch, Launcher
 from excise.collect.probe import ask_probe, probe_info, probe_path
 from excise.errors import HostError
-from excise.units import parse_duration
-
-PADDING: Final = "EXCISE_PADDING"
-STEP_TIMEOUT_NS: Final = 600_000_000_000
 
 
 class LocalCampaignTarget:
@@ -95,8 +91,7 @@ class LocalSession:
         self._campaign = campaign
         self._capture = capture
         self._work_directory = work_directory
-        self._timeouts_ns = {task.name: parse_duration(task.timeout) for task in campaign.tasks}
-        self._operations: Mapping[str, int] = {}
+        self._launches = Launches(campaign, probe=probe_path(), work_directory=work_directory)
         self._launcher: Launcher | None = None
         # What has been set up, or is about to be, and not yet torn down.
         self._standing: Configuration | None = None
@@ -118,14 +113,14 @@ class LocalSession:
         effects: list[Effect] = []
         for configuration in self._campaign.configurations:
             self._standing = configuration
-            launcher.require(list(self._steps(configuration, configuration.setup)))
+            launcher.require(list(self._launches.steps(configuration, configuration.setup)))
             effects += check_effects(
                 configuration,
                 execute=launcher.execute,
-                prefix=self._prefix(configuration),
+                prefix=self._launches.prefix(configuration),
                 work_directory=self._work_directory,
             )
-            launcher.require(list(self._steps(configuration, configuration.teardown)))
+            launcher.require(list(self._launches.steps(configuration, configuration.teardown)))
             self._standing = None
         return effects
 
@@ -136,7 +131,7 @@ class LocalSession:
 
     def run(self, visits: Iterable[Visit], *, operations: Mapping[str, int]) -> Iterator[Run]:
         """Measure each visit's runs; the launcher writes their lines itself."""
-        self._operations = operations
+        self._launches.operations = operations
         launches = (self._launch(head) for visit in visits for head in visit.heads)
         yield from self._running().run(launches)
         self._standing = None
@@ -150,67 +145,13 @@ class LocalSession:
         configuration, self._standing = self._standing, None
         if configuration is not None and configuration.teardown:
             with self.launcher() as launcher:
-                launcher.require(list(self._steps(configuration, configuration.teardown)))
+                launcher.require(list(self._launches.steps(configuration, configuration.teardown)))
 
     def _running(self) -> Launcher:
         assert self._launcher is not None, "the session is used within its context only"
         return self._launcher
 
     def _launch(self, head: RunHead) -> Launch:
-        task = self._campaign.task(head.task)
-        configuration = self._campaign.configuration_of(head.configuration)
-        self._standing = configuration
-        environment = dict(configuration.environment)
-        if self._campaign.randomise_environment:
-            environment[PADDING] = environment_padding(head.sequence, seed=self._campaign.seed)
-        return Launch(
-            head=head,
-            argv=self._argv(task, configuration),
-            environment=environment,
-            unset=configuration.unset,
-            directory=task.directory,
-            timeout_ns=self._timeouts_ns[task.name],
-            expect=task.expect,
-            stdout=self._stdout(task, head),
-            counters=task.counters,
-            before=list(self._steps(configuration, configuration.setup)),
-            after=list(self._steps(configuration, configuration.teardown)),
-        )
-
-    def _stdout(self, task: Task, head: RunHead) -> str:
-        if task.workload is not None:
-            return "probe"
-        if task.events is None:
-            return "discard"
-        return str((self._capture.path / RAW / raw_name(head.sequence)).resolve())
-
-    def _prefix(self, configuration: Configuration) -> list[str]:
-        """Return the words that put a command under a configuration.
-
-        Where any configuration needs the probe, every one goes through it: else the cost of the
-        probe's own start would be part of the difference.
-        """
-        words = list(configuration.prefix)
-        if any(each.probe for each in self._campaign.configurations):
-            words += [probe_path(), "exec", *configuration.probe]
-            if "--landlock" in configuration.probe:
-                words += ["--directory", self._work_directory]
-            words.append("--")
-        return words
-
-    def _argv(self, task: Task, configuration: Configuration) -> list[str]:
-        if task.command is not None:
-            return [*self._prefix(configuration), *task.command]
-        words = [*configuration.prefix, probe_path(), "run", "--workload", str(task.workload)]
-        words += ["--operations", str(self._operations[task.name])]
-        words += ["--batches", str(task.batches or BATCHES)]
-        return [*words, "--directory", self._work_directory, *configuration.probe]
-
-    def _steps(self, configuration: Configuration, commands: list[list[str]]) -> Iterator[Exec]:
-        for words in commands:
-            yield Exec(
-                argv=words,
-                environment=configuration.environment,
-                unset=configuration.unset,
-                timeout_ns=STEP_TIMEOUT_NS,
-            )
+        self._standing = self._campaign.configuration_of(head.configuration)
+        kept = (self._capture.path / RAW / raw_name(head.sequence)).resolve()
+        return self._launches.launch(head, stdout=str(kept))

@@ -1,0 +1,349 @@
+"""Campaigns on a machine reached by ssh: a real sshd, connections cut as they stand."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from campaign_runs import (
+    RunningCampaign,
+    heads,
+    losses,
+    records,
+    runs,
+    session_states,
+    small_campaign,
+)
+from ssh_servers import SshServer, ssh_server
+
+from excise.campaign.run import Finished, run_campaign
+from excise.campaign.schedule import schedule
+from excise.campaign.spec import Campaign, Configuration, Task, TookEffect, parse_campaign
+from excise.campaign.target_spec import SshTarget
+from excise.capture.journal import Effect, Event, Run
+from excise.capture.store import RAW, read_manifest
+from excise.collect.remote import RemoteMachine, SshAddress
+from excise.collect.remote_probe import probe_for
+from excise.errors import EffectError, HostError, SpecError, UsageError
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
+    with ssh_server(tmp_path_factory.mktemp("sshd")) as running:
+        yield running
+
+
+def planned(campaign: Campaign) -> list[tuple[int, int, str, str, int, str]]:
+    return heads([Run(**msgspec.structs.asdict(head)) for head in schedule(campaign)])
+
+
+def campaign_on(server: SshServer, marks: Path, *, blocks: int, **options: object) -> Campaign:
+    """Return a campaign there, below a work directory of its own."""
+    there = marks.parent / "there"
+    there.mkdir(exist_ok=True)
+    return msgspec.structs.replace(
+        small_campaign(marks, blocks=blocks),
+        target=server.target(**options),
+        work_directory=str(there),
+    )
+
+
+def assert_nothing_is_left(marks: Path) -> None:
+    """Fail unless the probe, its folder and its launcher are gone from the target."""
+    there = marks.parent / "there"
+    assert list(there.iterdir()) == []
+    found = subprocess.run(
+        ["pgrep", "-f", f"^{there}"], capture_output=True, text=True, check=False
+    )
+    assert found.stdout == ""
+
+
+@contextmanager
+def cutting(
+    server: SshServer, there: Path, *, cuts: int, seed: int, between_s: float
+) -> Iterator[list[int]]:
+    """Cut connections at random moments, from the first command there on; give the cuts made."""
+    draw = random.Random(seed)
+    made: list[int] = []
+    end = threading.Event()
+
+    def cut() -> None:
+        while not end.wait(0.01) and not (there.exists() and list(there.iterdir())):
+            pass
+        while len(made) < cuts and not end.wait(draw.uniform(0.05, between_s)):
+            # Every fifth time the cable, where there is one: then nothing says that it is over.
+            if server.link and len(made) % 5 == 4:
+                with server.unplugged():
+                    end.wait(draw.uniform(0.2, 2.5))
+                made.append(1)
+            elif found := server.cut():
+                made.append(found)
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        yield made
+    finally:
+        end.set()
+        thread.join()
+
+
+def run_with_cuts(
+    server: SshServer, folder: Path, *, cuts: int, blocks: int, seed: int, between_s: float
+) -> tuple[int, Finished]:
+    """Run a campaign whose connection is cut so often; return the cuts made and how it ended."""
+    marks = folder / "marks"
+    campaign = campaign_on(server, marks, blocks=blocks)
+    with cutting(server, folder / "there", cuts=cuts, seed=seed, between_s=between_s) as made:
+        finished = run_campaign(campaign, folder / "c.excise")
+        cut = len(made)
+    done = runs(folder / "c.excise")
+    assert heads(done) == planned(campaign)
+    assert all(run.ok for run in done)
+    # What was executed but not recorded was in progress at a cut, and was measured anew.
+    executed = len(marks.read_bytes().splitlines())
+    assert len(done) <= executed <= len(done) + cut
+    assert losses(folder / "c.excise") == []
+    assert session_states(folder / "c.excise") == ["started", "finished"]
+    assert_nothing_is_left(marks)
+    return cut, finished
+
+
+def test_a_campaign_cut_off_five_times_equals_an_uninterrupted_one(
+    server: SshServer, tmp_path: Path
+) -> None:
+    cut, finished = run_with_cuts(server, tmp_path, cuts=5, blocks=15, seed=1, between_s=0.4)
+    assert cut == 5
+    assert (finished.done, finished.failed) == (17 * 6, 0)
+
+
+@pytest.mark.lab
+def test_a_campaign_cut_off_at_fifty_moments_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    (tmp_path / "sshd").mkdir()
+    with ssh_server(tmp_path / "sshd", in_namespace=True) as server:
+        cut, _ = run_with_cuts(server, tmp_path, cuts=50, blocks=300, seed=2, between_s=0.4)
+    assert cut == 50
+
+
+@pytest.mark.lab
+def test_a_client_that_was_killed_goes_on_and_takes_in_what_was_finished(
+    server: SshServer, tmp_path: Path
+) -> None:
+    marks = tmp_path / "marks"
+    campaign = campaign_on(server, marks, blocks=2)
+    slow = [
+        msgspec.structs.replace(task, command=["sh", "-c", f"{task.command[2]}; sleep 0.1"])
+        for task in campaign.tasks
+        if task.command
+    ]
+    campaign = msgspec.structs.replace(campaign, tasks=slow)
+    draw, kills = random.Random(4), 0
+    while True:
+        session = RunningCampaign(campaign, tmp_path / "c")
+        if kills < 2:
+            while not marks.exists() or len(marks.read_bytes().splitlines()) < 10 * (kills + 1):
+                time.sleep(0.01)
+            time.sleep(draw.uniform(0.0, 0.3))
+            session.kill()
+        _, error = session.finish()
+        assert error == ""
+        if session.process.returncode == 0:
+            break
+        kills += 1
+        assert (
+            heads(runs(tmp_path / "c", killed=True))
+            == planned(campaign)[: len(runs(tmp_path / "c", killed=True))]
+        )
+    assert heads(runs(tmp_path / "c")) == planned(campaign)
+    executed = len(marks.read_bytes().splitlines())
+    assert executed == campaign.runs, "a run whose launcher lived on was measured twice"
+    assert_nothing_is_left(marks)
+
+
+def everything(server: SshServer, folder: Path) -> Campaign:
+    """Return a campaign with effects, set-up, a workload, the probe's mechanisms, and events."""
+    marks = folder / "marks"
+    standing = folder / "standing"
+    perf = "RA_PERF|host|total|120|key=-\\nRA_PERF|ta|sign|70|key=plain\\n"
+    plain = Configuration(
+        name="plain",
+        setup=[["sh", "-c", f"echo up >> {standing}"]],
+        teardown=[["sh", "-c", f"echo down >> {standing}"]],
+    )
+    confined = Configuration(
+        name="confined",
+        probe=["--landlock"],
+        environment={"MODE": "on"},
+        took_effect=[
+            TookEffect(environment="MODE", equals="on"),
+            TookEffect(file="/proc/sys/kernel/ostype", equals="Linux"),
+            TookEffect(command=["uname"], contains="Linux"),
+        ],
+    )
+    return msgspec.structs.replace(
+        campaign_on(server, marks, blocks=1),
+        configurations=[plain, confined],
+        tasks=[
+            Task(name="open", workload="open_close", batches=2),
+            Task(name="events", command=["printf", perf], events="ra-perf"),
+        ],
+        warmup=0,
+    )
+
+
+def test_effects_facts_outputs_and_events_come_back(server: SshServer, tmp_path: Path) -> None:
+    campaign = everything(server, tmp_path)
+    finished = run_campaign(campaign, tmp_path / "c")
+    assert (finished.done, finished.failed) == (12, 0)
+    found = records(tmp_path / "c")
+    effects = [each for each in found if isinstance(each, Effect)]
+    assert [each.outcome for each in effects] == ["PASSED"] * 4
+    assert "landlock_denies_outside=True" in effects[0].got
+    opened = [run for run in runs(tmp_path / "c") if run.task == "open"]
+    assert all(run.probe and len(run.probe.op_ns) == 2 for run in opened)
+    events = [each for each in found if isinstance(each, Event)]
+    assert {(e.layer, e.event, e.value) for e in events} >= {("ta", "sign", 70_000.0)}
+    assert len(list((tmp_path / "c" / RAW).iterdir())) == 6
+    manifest = read_manifest(tmp_path / "c")
+    facts = {fact.name: fact for fact in manifest.host_facts}
+    assert facts["kernel.release"].value == os.uname().release
+    assert facts["program.printf.sha256"].must_agree
+    assert facts["cpu.count"].value == os.cpu_count()
+    assert {clock.name for clock in manifest.clocks} > {"CLOCK_MONOTONIC_RAW"}
+    ups = (tmp_path / "standing").read_text().split()
+    assert ups == ["up", "down"] * (len(ups) // 2), "a set-up was not taken down"
+    assert_nothing_is_left(tmp_path / "marks")
+
+
+def test_a_configuration_without_effect_there_stops_the_campaign(
+    server: SshServer, tmp_path: Path
+) -> None:
+    campaign = campaign_on(server, tmp_path / "marks", blocks=1)
+    wrong = [TookEffect(file="/proc/sys/kernel/ostype", equals="Hurd")]
+    first, *others = campaign.configurations
+    campaign = msgspec.structs.replace(
+        campaign, configurations=[msgspec.structs.replace(first, took_effect=wrong), *others]
+    )
+    with pytest.raises(EffectError, match="expected equals 'Hurd', got Linux"):
+        run_campaign(campaign, tmp_path / "c")
+    assert_nothing_is_left(tmp_path / "marks")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_finishes_the_run_there_or_ends_it(
+    server: SshServer, tmp_path: Path, times: int
+) -> None:
+    marks = tmp_path / "marks"
+    seconds = 1 if times == 1 else 30
+    campaign = msgspec.structs.replace(
+        campaign_on(server, marks, blocks=30),
+        tasks=[Task(name="t", command=["sh", "-c", f"echo up >> {marks}; sleep {seconds}"])],
+    )
+    session = RunningCampaign(campaign, tmp_path / "c")
+    deadline = time.monotonic() + 60
+    while not marks.exists():
+        assert time.monotonic() < deadline, "the campaign did not start"
+        time.sleep(0.02)
+    for _ in range(times):
+        time.sleep(0.3)
+        session.process.send_signal(signal.SIGINT)
+    _, error = session.finish()
+    assert error == ""
+    done = runs(tmp_path / "c")
+    assert heads(done) == planned(campaign)[: len(done)]
+    assert len(done) == (1 if times == 1 else 0)
+    assert session_states(tmp_path / "c") == ["started", "interrupted"]
+    assert_nothing_is_left(marks)
+
+
+def test_a_host_key_that_is_not_the_known_one_is_refused(server: SshServer, tmp_path: Path) -> None:
+    (tmp_path / "known_hosts").write_text("")
+    campaign = campaign_on(
+        server, tmp_path / "m", blocks=1, known_hosts=str(tmp_path / "known_hosts")
+    )
+    with pytest.raises(HostError, match=r"host key is not known.*fingerprint"):
+        run_campaign(campaign, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+    trusting = campaign_on(
+        server,
+        tmp_path / "m",
+        blocks=1,
+        known_hosts=str(tmp_path / "known_hosts"),
+        check_host_key=False,
+    )
+    assert run_campaign(trusting, tmp_path / "c").failed == 0
+
+
+def test_a_key_that_is_not_accepted_is_said(server: SshServer, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    campaign = campaign_on(server, tmp_path / "m", blocks=1, identities=[str(other)])
+    with pytest.raises(HostError, match=r"refused to log us in.*identities"):
+        run_campaign(campaign, tmp_path / "c")
+
+
+def test_a_machine_that_is_not_there_is_said_at_once(server: SshServer, tmp_path: Path) -> None:
+    target = SshTarget(host="127.0.0.1", port=1, config="/dev/null")
+    campaign = msgspec.structs.replace(small_campaign(tmp_path / "m"), target=target)
+    with pytest.raises(HostError, match=r"127\.0\.0\.1: Connection refused"):
+        run_campaign(campaign, tmp_path / "c")
+
+
+def test_a_program_that_is_missing_there_is_named(server: SshServer, tmp_path: Path) -> None:
+    campaign = msgspec.structs.replace(
+        campaign_on(server, tmp_path / "m", blocks=1),
+        tasks=[Task(name="t", command=["no-such-program"])],
+    )
+    with pytest.raises(HostError, match="not found or not executable there: no-such-program"):
+        run_campaign(campaign, tmp_path / "c")
+
+
+def test_the_probe_fits_the_machine_or_what_to_build_is_named(tmp_path: Path) -> None:
+    assert probe_for("x86_64").data.startswith(b"\x7fELF")
+    with pytest.raises(HostError, match=r"riscv64 was not built.*--target riscv64gc-unknown-linux"):
+        probe_for("riscv64")
+    with pytest.raises(HostError, match=r"no probe for m68k.*probe = \.\.\."):
+        probe_for("m68k")
+    with pytest.raises(UsageError, match="is no program for aarch64"):
+        probe_for("aarch64", given=str(probe_for("x86_64").path))
+    foreign = bytearray(probe_for("x86_64").data[:64])
+    foreign[18:20] = (183).to_bytes(2, "little")
+    (tmp_path / "p").write_bytes(bytes(foreign))
+    assert probe_for("aarch64", given=str(tmp_path / "p")).path == tmp_path / "p"
+
+
+def test_a_wrong_duration_of_the_target_is_named(tmp_path: Path) -> None:
+    campaign = parse_campaign(
+        b'[target]\nkind = "ssh"\nhost = "h"\nkeepalive = "soon"\n'
+        b'[[configurations]]\nname = "a"\n[[tasks]]\nname = "t"\ncommand = ["true"]\n',
+        source="f.toml",
+    )
+    with pytest.raises(SpecError, match=r"target\.keepalive: 'soon' is not a duration"):
+        run_campaign(campaign, tmp_path / "c")
+
+
+def test_a_file_is_written_in_one_step_and_read_back(server: SshServer, tmp_path: Path) -> None:
+    spec = server.target()
+    address = SshAddress(
+        host=spec.host,
+        port=spec.port,
+        identities=tuple(spec.identities),
+        known_hosts=spec.known_hosts,
+        config="/dev/null",
+    )
+    data = bytes(range(256)) * 5000
+    with RemoteMachine(address) as machine:
+        machine.connect()
+        machine.write_file(f"{tmp_path}/a file", data, mode=0o640)
+        assert machine.read_file(f"{tmp_path}/a file") == data
+        assert machine.read_file(f"{tmp_path}/none") is None
+    assert (tmp_path / "a file").stat().st_mode & 0o777 == 0o640
