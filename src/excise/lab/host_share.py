@@ -87,10 +87,20 @@ def _labels(tree: Path, files: list[Path], *, values: Path) -> Iterator[str]:
 
 
 def with_share(plan: Plan, *, machine: Machine) -> Plan:
-    """Return the plan with excise on its work disk, for a machine that has this host's Python."""
-    if not machine.python:
-        return plan
-    return msgspec.structs.replace(plan, files={**plan.files, **package_files()})
+    """Return the plan with what its work disk has of this host: the machine's files, and excise.
+
+    Raises:
+        HostError: If a file cannot be read.
+    """
+    files = {**plan.files}
+    for place, name in machine.files.items():
+        try:
+            files[place.lstrip("/")] = WorkFile(data=Path(name).read_bytes(), selinux="")
+        except OSError as error:
+            raise HostError(f"cannot be read ({error.strerror})", source=name) from error
+    if machine.python:
+        files |= package_files()
+    return msgspec.structs.replace(plan, files=files)
 
 
 def package_files() -> dict[str, WorkFile]:

@@ -22,6 +22,7 @@ from excise.report import pictures, tables
 from excise.report.evidence import evidence_section
 from excise.report.levels import level_rows, level_sections
 from excise.report.model import Block, Chart, Paragraph, Report, Section, file_safe
+from excise.report.stacks import stack_charts
 from excise.report.trace import trace_data, trace_sections, untraced
 from excise.report.trends import trend_sections
 from excise.report.untotalled import untotalled_sections
@@ -166,6 +167,8 @@ def build_report(
     if explained:
         sections.append(_attribution_section(explained))
         data["attributions"] = _plain(explained)
+    if stacked := list(stack_charts(dataset)):
+        sections.append(Section(heading="Steps by run number", blocks=stacked))
     charts: list[Chart] = list(pictures.run_charts(dataset, metric=metric))
     if charts:
         sections.append(Section(heading="Every run", blocks=charts))

@@ -542,8 +542,15 @@ def _draw_range(chart: Chart) -> _Drawn:
     return draw_range(chart)
 
 
+def _draw_stack(chart: Chart) -> _Drawn:
+    from excise.report.charts_stack import draw_stack
+
+    return draw_stack(chart)
+
+
 _DRAWERS = {
     "range": _draw_range,
+    "stack": _draw_stack,
     "distribution": _draw_distribution,
     "run_order": _draw_run_order,
     "waterfall": _draw_waterfall,

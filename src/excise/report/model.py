@@ -30,6 +30,7 @@ Kind = Literal[
     "icicle",
     "heat",
     "histogram",
+    "stack",
 ]
 Emphasis = Literal["none", "good", "bad", "warn", "muted"]
 
@@ -166,6 +167,8 @@ class Chart:
     - `flame`, `icicle`: `function`, `depth` (0 for the outermost), `start`, `end`, `role`
       (`security` or `other`), `share` of all, `calls`, `text`.
     - `heat`: `task`, `hook`, `value`, `calls`, and `text`, which is printed in the field.
+    - `stack`: `run` and `end`, between which a bar stands; `part`, from `low` to `high`; its
+      `value`; and `top`, which the axis reaches in all charts of a task.
     - `histogram`: `hook`, its `place` from the top (0), `low`, `high`, `height` (0 to 1), `count`,
       `share`.
 

@@ -1,0 +1,137 @@
+"""How *collect* grows with the kernel's list: incremental against the whole log, in a lab guest.
+
+python -m benchmarks sensor_growth [--transactions 10000] [--entries 3] [--every 200]
+    [--picture growth.png] [--keep rows.json]
+
+A guest with `ima_policy=tcb` and a software TPM collects again and again while each transaction
+adds entries to its list. Prints the Markdown of RESULTS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from excise.lab import Machine, Plan, preset, run_guest
+from excise.lab.disk import WorkFile
+from excise.lab.plan import Step
+from excise.lab.workloads import proof_files
+from excise.report.charts import draw
+from excise.report.model import Chart
+from excise.stats import growth
+
+
+def measured(transactions: int, entries: int, every: int, *, timeout_s: float) -> Any:
+    script = Path(__file__).with_name("_sensor_growth_guest.py").read_bytes()
+    words = ("python", "/work/ext4/growth.py", str(transactions), str(entries), str(every))
+    plan = Plan(
+        steps=(Step(task="growth", command=words),),
+        files={**proof_files(), "growth.py": WorkFile(data=script)},
+    )
+    machine = Machine(
+        mode="tpm", python=True, memory_mib=1024, work_disk_mib=96, timeout_s=timeout_s
+    )
+    started = time.monotonic()
+
+    def show(stage: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {stage}", file=sys.stderr)
+
+    found = run_guest(machine, preset=preset("ima-measure"), plan=plan, on_stage=show)
+    return json.loads(found.steps[0].stdout), found.clock
+
+
+Points = tuple[list[int], list[float]]
+
+
+def series(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Points]:
+    """Return entries of the list and nanoseconds, by way of collecting and what was timed."""
+    found = {}
+    for name, list_key, all_key, pcrs in (
+        ("incremental", "list_ns", "incremental_ns", "pcrs_ns"),
+        ("whole log", "whole_list_ns", "whole_ns", "whole_ns"),
+    ):
+        listed = [row for row in rows if list_key in row]
+        read = [row for row in listed if row.get(pcrs) is not None]
+        for what, kept, key in (("the list", listed, list_key), ("with PCRs", read, all_key)):
+            found[name, what] = ([row["entries"] for row in kept], [row[key] for row in kept])
+    return found
+
+
+def exponent(entries: list[int], values: list[float]) -> tuple[float, float, float]:
+    """Return k of time ~ entries^k with its 95 % interval: the slope of the logarithms."""
+    found = growth(np.log(entries), np.log(values))
+    assert found.slope is not None
+    assert found.slope_interval is not None
+    return found.slope, found.slope_interval.low, found.slope_interval.high
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| *collect* | what | n | at the start, ms | at the end, ms | k of entries^k, 95 % |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    for (name, what), (entries, values) in series(rows).items():
+        tenth = max(1, len(values) // 10)
+        first, last = (np.median(part) / 1e6 for part in (values[:tenth], values[-tenth:]))
+        k, low, high = exponent(entries, values)
+        lines.append(
+            f"| {name} | {what} | {len(values):,} | {first:.3g} | {last:.3g} "
+            f"| {k:.3f} [{low:.3f}, {high:.3f}] |"
+        )
+    entries = [row["entries"] for row in rows]
+    text = f"The list had {entries[0]:,} entries at the first transaction, {entries[-1]:,} at last."
+    return "\n".join([*lines, "", text])
+
+
+def chart(rows: list[dict[str, Any]]) -> Chart:
+    points = []
+    for (name, what), (entries, values) in series(rows).items():
+        if what == "the list":
+            step = max(1, len(values) // 1000)
+            points += [
+                {"configuration": name, "run": run, "value": value, "phase": "rest"}
+                for run, value in list(zip(entries, values, strict=True))[::step]
+            ]
+    return Chart(
+        name="growth",
+        kind="run_order",
+        title="collect by entries of the list (run number: entries)",
+        rows=points,
+        unit="ns",
+        caption="Time of collect without the PCRs, incremental and of the whole log",
+        axis="time of collect",
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--transactions", type=int, default=10_000)
+    parser.add_argument("--entries", type=int, default=3, help="that each transaction adds")
+    parser.add_argument("--every", type=int, default=200, help="transactions to a whole log")
+    parser.add_argument("--timeout-s", type=float, default=7200.0)
+    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--keep", type=Path, help="file for the rows")
+    parser.add_argument("--rows", type=Path, help="take kept rows in place of a guest")
+    given = parser.parse_args()
+    if given.rows is not None:
+        rows, clock = json.loads(given.rows.read_text()), "kept"
+    else:
+        words = (given.transactions, given.entries, given.every)
+        rows, clock = measured(*words, timeout_s=given.timeout_s)
+    if given.keep is not None:
+        given.keep.write_text(json.dumps(rows))
+    if given.picture is not None:
+        given.picture.write_bytes(draw(chart(rows), picture="png"))
+    print(table(rows))
+    print(f"\nClock: {clock}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
