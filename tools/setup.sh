@@ -43,6 +43,8 @@ test | lab)
     need_program sshd openssh-server
     need ssh-keygen openssh-client
     need_program ip iproute2
+    need valgrind valgrind
+    need cpio cpio
     need evmctl ima-evm-utils
     need chromium chromium
     need chromedriver chromium-driver
@@ -68,7 +70,6 @@ esac
 case $goal in
 lab)
     need debootstrap debootstrap
-    need valgrind valgrind
     need qemu-aarch64 qemu-user
     need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf
