@@ -1,9 +1,9 @@
 """Runs inside a lab guest: collect after collect while the kernel's list grows; prints JSON.
 
-python _sensor_growth_guest.py TRANSACTIONS ENTRIES EVERY: collects incrementally in every
-transaction, of which each adds ENTRIES entries to the list, and reads the whole list in every
-EVERY-th. PCRs are read in every PCRS-th, and in the others taken from before: a TPM's answers take
-most of the time of an emulated guest, and do not depend on the list.
+python _sensor_growth_guest.py TRANSACTIONS ENTRIES EVERY FILL: collects incrementally in every
+transaction, of which each adds ENTRIES entries to a list that had FILL more before, and reads the
+whole list in every EVERY-th. PCRs are read in every PCRS-th, and in the others taken from before: a
+TPM's answers take most of the time of an emulated guest, and do not depend on the list.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from excise.attest.sensor.collect import DEFAULT_LIST, Collector
 from excise.attest.sensor.embed import Embedding
 from excise.collect.tpm import PcrBanks, open_tpm, pcr_reader
 
-TRANSACTIONS, ENTRIES, EVERY = map(int, sys.argv[1:4])
+TRANSACTIONS, ENTRIES, EVERY, FILL = map(int, sys.argv[1:5])
 PCRS = 20
 FACE = Embedding(model="none", values=(0.0,) * 128, image_sha256=bytes(32))
 MEASURED = Path("/work/ext4/measured")
 
 
-def measure_entries(number: int) -> None:
+def measure_entries(number: int, entries: int = ENTRIES) -> None:
     """Let IMA measure new content: each gives the list an entry."""
-    for each in range(ENTRIES):
+    for each in range(entries):
         MEASURED.write_text(f"{number} {each}")
         MEASURED.read_bytes()
 
@@ -37,6 +37,7 @@ def listed() -> int:
 
 def main() -> None:
     rows = []
+    measure_entries(-1, FILL)
     with open_tpm("device:/dev/tpmrm0") as tpm:
         read = pcr_reader(tpm)
         held: PcrBanks = read()

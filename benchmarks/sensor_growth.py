@@ -1,6 +1,6 @@
 """How *collect* grows with the kernel's list: incremental against the whole log, in a lab guest.
 
-python -m benchmarks sensor_growth [--transactions 10000] [--entries 3] [--every 200]
+python -m benchmarks sensor_growth [--transactions 10000] [--entries 3] [--every 200] [--fill 0]
     [--picture growth.png] [--keep rows.json]
 
 A guest with `ima_policy=tcb` and a software TPM collects again and again while each transaction
@@ -27,9 +27,9 @@ from excise.report.model import Chart
 from excise.stats import growth
 
 
-def measured(transactions: int, entries: int, every: int, *, timeout_s: float) -> Any:
+def measured(*numbers: int, timeout_s: float) -> Any:
     script = Path(__file__).with_name("_sensor_growth_guest.py").read_bytes()
-    words = ("python", "/work/ext4/growth.py", str(transactions), str(entries), str(every))
+    words = ("python", "/work/ext4/growth.py", *map(str, numbers))
     plan = Plan(
         steps=(Step(task="growth", command=words),),
         files={**proof_files(), "growth.py": WorkFile(data=script)},
@@ -50,7 +50,11 @@ Points = tuple[list[int], list[float]]
 
 
 def series(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Points]:
-    """Return entries of the list and nanoseconds, by way of collecting and what was timed."""
+    """Return entries of the list and nanoseconds, by way of collecting and what was timed.
+
+    Where the list stands still, the transaction's number from 1 in place of its entries.
+    """
+    still = rows[0]["entries"] == rows[-1]["entries"]
     found = {}
     for name, list_key, all_key, pcrs in (
         ("incremental", "list_ns", "incremental_ns", "pcrs_ns"),
@@ -59,13 +63,14 @@ def series(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Points]:
         listed = [row for row in rows if list_key in row]
         read = [row for row in listed if row.get(pcrs) is not None]
         for what, kept, key in (("the list", listed, list_key), ("with PCRs", read, all_key)):
-            found[name, what] = ([row["entries"] for row in kept], [row[key] for row in kept])
+            places = [row["transaction"] + 1 if still else row["entries"] for row in kept]
+            found[name, what] = (places, [row[key] for row in kept])
     return found
 
 
-def exponent(entries: list[int], values: list[float]) -> tuple[float, float, float]:
-    """Return k of time ~ entries^k with its 95 % interval: the slope of the logarithms."""
-    found = growth(np.log(entries), np.log(values))
+def exponent(points: list[int], values: list[float]) -> tuple[float, float, float]:
+    """Return k of time ~ points^k with its 95 % interval: the slope of the logarithms."""
+    found = growth(np.log(points), np.log(values))
     assert found.slope is not None
     assert found.slope_interval is not None
     return found.slope, found.slope_interval.low, found.slope_interval.high
@@ -73,7 +78,7 @@ def exponent(entries: list[int], values: list[float]) -> tuple[float, float, flo
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| *collect* | what | n | at the start, ms | at the end, ms | k of entries^k, 95 % |",
+        "| *collect* | what | n | at the start, ms | at the end, ms | k, 95 % |",
         "| --- | --- | ---: | ---: | ---: | --- |",
     ]
     for (name, what), (entries, values) in series(rows).items():
@@ -86,7 +91,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         )
     entries = [row["entries"] for row in rows]
     text = f"The list had {entries[0]:,} entries at the first transaction, {entries[-1]:,} at last."
-    return "\n".join([*lines, "", text])
+    said = "k is the exponent of entries; of transactions where they add none."
+    return "\n".join([*lines, "", text, said])
 
 
 def chart(rows: list[dict[str, Any]]) -> Chart:
@@ -101,7 +107,7 @@ def chart(rows: list[dict[str, Any]]) -> Chart:
     return Chart(
         name="growth",
         kind="run_order",
-        title="collect by entries of the list (run number: entries)",
+        title="collect over the length of the list",
         rows=points,
         unit="ns",
         caption="Time of collect without the PCRs, incremental and of the whole log",
@@ -114,6 +120,7 @@ def main() -> int:
     parser.add_argument("--transactions", type=int, default=10_000)
     parser.add_argument("--entries", type=int, default=3, help="that each transaction adds")
     parser.add_argument("--every", type=int, default=200, help="transactions to a whole log")
+    parser.add_argument("--fill", type=int, default=0, help="entries added before the first one")
     parser.add_argument("--timeout-s", type=float, default=7200.0)
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--keep", type=Path, help="file for the rows")
@@ -122,8 +129,8 @@ def main() -> int:
     if given.rows is not None:
         rows, clock = json.loads(given.rows.read_text()), "kept"
     else:
-        words = (given.transactions, given.entries, given.every)
-        rows, clock = measured(*words, timeout_s=given.timeout_s)
+        numbers = (given.transactions, given.entries, given.every, given.fill)
+        rows, clock = measured(*numbers, timeout_s=given.timeout_s)
     if given.keep is not None:
         given.keep.write_text(json.dumps(rows))
     if given.picture is not None:

@@ -186,18 +186,3 @@ def test_a_guest_reaches_the_ports_it_was_given_and_nothing_else(guest: GuestRes
     told = _told(guest)
     for place in ("10.0.2.2 80", "10.0.2.100 22", "192.0.2.1 80"):
         assert told[f"connect to {place}"]["outcome"] == "REFUSED"
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"python": True}, 'python needs mode = "tpm"'),
-        ({"mode": "tpm", "python": True}, "memory_mib must be at least 1024"),
-        ({"mode": "tpm", "ports": (8088,)}, "ports are for a guest with python"),
-    ],
-)
-def test_a_machine_that_cannot_have_python_is_refused(
-    changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        Machine(**changes)

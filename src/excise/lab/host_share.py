@@ -169,6 +169,7 @@ def _wrapper(*words: str) -> str:
     variables = {
         "PATH": f"{interpreter().parent}:/bin:/usr/bin",
         "HOME": "/tmp",  # the guest's own
+        "PYTHONHOME": f"{sys.base_prefix}:{sys.base_exec_prefix}",
         "PYTHONPATH": f"/{SITE}:/work/ext4/{PACKAGE}",
         "PYTHONNOUSERSITE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
