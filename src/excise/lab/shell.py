@@ -13,6 +13,13 @@ from excise.errors import HostError
 from excise.lab import initramfs, kernels
 from excise.lab.cache import working_folder
 from excise.lab.configurations import Preset
+from excise.lab.host_share import (
+    network_options,
+    share_files,
+    share_image,
+    shared_preset,
+    with_share,
+)
 from excise.lab.machine import Machine, kernel_command_line, qemu_command
 from excise.lab.plan import Plan
 from excise.lab.processes import require, software_tpm
@@ -31,12 +38,14 @@ def open_shell(machine: Machine, *, preset: Preset) -> None:
     modules = Path(machine.modules) if machine.modules else None
     kernel = kernels.resolve(machine.kernel, modules=modules)
     plan = Plan(steps=(), files=proof_files(), shell=_SHELL)
+    preset, plan = shared_preset(preset, machine=machine), with_share(plan, machine=machine)
     root = initramfs.build_initramfs(
         kernel,
         preset=preset,
         plan=plan,
         work_image=work_image(plan, size_mib=machine.work_disk_mib),
         probe=Path(probe_path()),
+        more=share_files(kernel, machine=machine),
     )
     with ExitStack() as stack:
         folder = stack.enter_context(working_folder())
@@ -52,6 +61,8 @@ def open_shell(machine: Machine, *, preset: Preset) -> None:
             tpm_socket=folder / "tpm.sock",
             accelerator=choose_accelerator(machine, kernel=kernel),
             serial="mon:stdio",
+            root_disk=share_image() if machine.python else None,
+            network=network_options(machine),
         )
         wrapper = [require("setpriv"), "--pdeathsig", "KILL", "--"]
         done = subprocess.run([*wrapper, *command], check=False)
