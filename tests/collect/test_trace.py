@@ -113,6 +113,6 @@ def test_words_that_the_probe_does_not_know_are_refused() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "expected function_graph, fprobe, kprobe or function" in done.stderr
+    assert "expected function_graph, fprobe, kprobe, bpftrace or function" in done.stderr
     with pytest.raises(UsageError, match="unknown option --colour"):
         ask_probe("trace", "--colour")

@@ -11,6 +11,7 @@ from trace_text import CALIBRATION, begin, end, leaf, note, text
 
 from captures import manifest
 from excise.cost.difference import difference_attributions
+from excise.cost.hook_coverage import coverage_by_group
 from excise.cost.hook_trace import HookTrace, read_hook_trace, trace_records
 from excise.errors import FormatError
 from excise.events.load import from_records
@@ -163,3 +164,103 @@ def test_two_traces_are_attributed_hook_by_hook_in_its_system_call(tmp_path: Pat
     assert "syscall=openat" in row.parts[0].labels
     assert row.parts[0].value == pytest.approx(500)
     assert sum(part.value for part in row.parts if part.depth == 0) == pytest.approx(row.total)
+
+
+def test_interrupts_and_other_tasks_inside_a_hook_are_timed_apart(tmp_path: Path) -> None:
+    trace = text(
+        leaf("security_inode_permission", 900),
+        begin("security_inode_permission"),
+        begin("__sysvec_apic_timer_interrupt", depth=1),
+        end("__sysvec_apic_timer_interrupt", 7_000, depth=1),
+        leaf("schedule", 50_000, depth=1),
+        end("security_inode_permission", 57_950),
+    )
+    found = traced(tmp_path, trace)
+    (row,) = found.functions.to_dicts()
+    assert row["function"] == "security_inode_permission"
+    assert (row["interrupt"], row["off_cpu"], row["disturbed"]) == (7_000, 50_000, 1)
+    assert row["mean"] == pytest.approx((900 + 950) / 2)
+    assert (row["max"], row["inside"]) == (950, 0)
+    records = list(trace_records(found, task="t", configuration="c"))
+    apart = {record.metric: record.sum for record in records if record.sum is not None}
+    assert apart == {"interrupt": 7_000, "off_cpu": 50_000}
+    out = render(build_hook_trace(found, title="t"), format="text", width=200)
+    assert "7.00 µs" in out
+    assert "50.0 µs" in out
+
+
+def test_what_traced_calls_inside_add_is_subtracted_too(tmp_path: Path) -> None:
+    functions = [*SUMMARY["functions"], "apparmor_file_open"]
+    found = traced(tmp_path, subtract=True, functions=functions)
+    rows = {row["function"]: row for row in found.functions.to_dicts()}
+    opened = rows["security_file_open"]
+    assert (opened["inside"], opened["directly"]) == (1, 1)
+    assert opened["mean"] == pytest.approx(3000 - 740 - 1440)
+    assert opened["self"] == pytest.approx(3000 - 1740 - 740 - (1440 - 740))
+    assert rows["apparmor_file_open"]["mean"] == pytest.approx(1740 - 740)
+
+
+def test_coverage_is_told_by_group_of_the_kernels_hooks(tmp_path: Path) -> None:
+    hooks = [
+        {"group": "inode", "hook": "inode_permission", "function": "security_inode_permission"},
+        {"group": "path", "hook": "path_mknod", "function": "security_path_mknod"},
+        {"group": "path", "hook": "path_chmod", "function": "security_path_chmod"},
+        {"group": "path", "hook": "path_new", "function": None},
+    ]
+    found = traced(tmp_path, hooks=hooks)
+    inode, path = coverage_by_group(found)
+    assert (inode.group, inode.fired, inode.reachable) == ("inode", ("inode_permission",), 1)
+    assert (path.never, path.not_asked_for) == (("path_mknod",), ("path_chmod",))
+    assert (path.out_of_reach, path.hooks, path.reachable) == (("path_new",), 3, 1)
+    report = build_hook_trace(found, title="t")
+    out = render(report, format="text", width=120)
+    assert "Never fired" in out
+    assert report.data["groups"][1]["never"] == ["path_mknod"]
+
+
+def test_the_tracers_cost_is_taken_out_of_an_attribution_by_traced_call(tmp_path: Path) -> None:
+    datasets = []
+    functions = [*SUMMARY["functions"], "apparmor_file_open"]
+    bare = text(
+        note("sys_enter: NR 257 (0, 0, 0, 0, 0, 0)"),
+        *(leaf("security_inode_permission", ns) for ns in (940, 960)),
+        leaf("security_file_open", 800),
+        note("sys_exit: NR 257 = 3"),
+        note("sys_enter: NR 262 (0, 0, 0, 0, 0, 0)"),
+        leaf("security_inode_permission", 740),
+        note("sys_exit: NR 262 = 0"),
+    )
+    for name, wall_ns, trace in (("none", 1_000, bare), ("apparmor", 1_800, GRAPH)):
+        found = traced(tmp_path, trace, untraced_wall_ns=[wall_ns], functions=functions)
+        records = trace_records(found, task="sh", configuration=name)
+        datasets.append(from_records(records, name=name, manifest=manifest(baseline=None)))
+    (row,) = difference_attributions(*datasets)
+    opened = next(part for part in row.parts if part.event == "file_open")
+    # 3000 - 800, of which 1440 are what the traced function inside adds.
+    assert opened.value == pytest.approx(3000 - 800 - 1440)
+    assert sum(part.value for part in row.parts if part.depth == 0) == pytest.approx(800)
+    assert any("taken out of apparmor: 740 ns a call" in flag for flag in row.flags)
+
+
+def test_an_attribution_of_traces_without_nesting_says_that_the_tracers_cost_is_left(
+    tmp_path: Path,
+) -> None:
+    changes = {"backend": "kprobe", "clock": "x86-tsc", "cycles_per_s": 1e9}
+    datasets = []
+    for name, wall_ns in (("none", 1_000), ("apparmor", 1_500)):
+        found = traced(tmp_path, PROBES, untraced_wall_ns=[wall_ns], **changes)
+        records = trace_records(found, task="sh", configuration=name)
+        datasets.append(from_records(records, name=name, manifest=manifest(baseline=None)))
+    (row,) = difference_attributions(*datasets)
+    assert any("is left in the figures of none" in flag for flag in row.flags)
+
+
+def test_call_sites_are_kept_in_the_capture(tmp_path: Path) -> None:
+    changes = {"backend": "kprobe", "clock": "x86-tsc", "cycles_per_s": 2e9}
+    found = traced(tmp_path, PROBES, **changes)
+    sites = [
+        (record.event, record.labels, record.count)
+        for record in trace_records(found, task="t", configuration="c")
+        if record.metric == "call_site"
+    ]
+    assert sites == [("file_open", "caller=g", 1)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from excise.collect.trace import TraceRequest
     from excise.cost.hook_trace import HookTrace
 
-_BACKENDS = ("function_graph", "fprobe", "kprobe", "function")
+_BACKENDS = ("function_graph", "fprobe", "kprobe", "bpftrace", "function")
 
 
 def trace(

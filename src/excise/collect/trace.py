@@ -16,7 +16,7 @@ import msgspec
 from excise.collect.probe import ask_probe, probe_path
 from excise.errors import ExciseError, HostError, UsageError
 
-Backend = Literal["function_graph", "fprobe", "kprobe", "function"]
+Backend = Literal["function_graph", "fprobe", "kprobe", "bpftrace", "function"]
 TRACE: Final = "trace.txt"
 CALIBRATION: Final = "trace.txt.calibration"
 SUMMARY: Final = "trace.json"
@@ -39,7 +39,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):
         everything: Trace all processes but the tracer.
         duration_s: End after so long.
         syscalls: Record which system call a function is called in.
-        interruptions: Record interrupts and switches to other tasks.
+        interruptions: Record interrupts and switches to other tasks, and time them.
         buffer_kib: Each processor's buffer.
         untraced: Runs of the command without the tracer, before it.
         calibration: Calls of an empty function.
@@ -79,6 +79,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):
             ("--all", self.everything),
             ("--no-syscalls", not self.syscalls),
             ("--no-interruptions", not self.interruptions),
+            ("--time-interruptions", self.interruptions),
         ):
             if on:
                 found.append(option)

@@ -92,6 +92,7 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
         *([] if difference else ["there is no difference to explain"]),
         *_missing_flags(missing),
         *_call_flags(rows, task, arm),
+        *rows.notes,
         *_share_flags(rows, task, arm, explained=explained, interval=interval, missing=missing),
     ]
     remainder = Part(

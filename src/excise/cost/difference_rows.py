@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from excise.cost.series import series_of
 from excise.cost.summary import TaskSummary, published_summaries, summary_of
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
+from excise.formats.trace_rows import INSIDE
 
 PER_CALL: Final = "per_call"
 IN_TASK: Final = "duration_in_task"
 FUNCTION_LAYER: Final = "function"
+_Z_90: Final = 1.645
 _Z_95: Final = 1.96
 
 
@@ -44,11 +46,13 @@ class DifferenceRows:
         baseline: The configuration that others are compared with.
         totals: Of a task under a configuration.
         has_tracer_cost: Whether the tracer's own cost is still in the unit costs.
+        notes: What was done about the tracer's own cost.
     """
 
     baseline: str | None = None
     totals: dict[tuple[str, str], Value] = field(default_factory=dict)
     has_tracer_cost: bool = False
+    notes: list[str] = field(default_factory=list)
     _costs: dict[tuple[str, str, PartKey], Value] = field(default_factory=dict)
     _calls: dict[tuple[str, str], dict[PartKey, float]] = field(default_factory=dict)
     _in_task: dict[tuple[str, str], dict[PartKey, Value]] = field(default_factory=dict)
@@ -157,17 +161,71 @@ def _take(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]) -> N
         elif row.metric == IN_TASK:
             value = _value(row, steps)
             rows._in_task.setdefault((row.task, arm), {})[key] = value
-        elif row.metric == "tracer_cost":
-            rows.has_tracer_cost |= "left_in" in row.labels
         elif row.metric != "duration":
             continue
         elif row.event:
-            rows._costs[row.task, arm, key] = _value(row, steps)
+            # A sum of calls is their number times the mean, which a median is not.
+            cost = row if row.mean is None else replace(row, median=None)
+            rows._costs[row.task, arm, key] = _value(cost, steps)
         elif row.layer == "task":
             rows.totals[row.task, arm] = _value(row, steps)
             if dataset.manifest.origin != "measured":
                 rows._published.add((row.task, arm))
+    _take_tracer_out(rows, dataset, names)
     _take_measured(rows, dataset, names)
+
+
+def _take_tracer_out(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]) -> None:
+    """Take the tracer's own cost out of a traced capture's unit costs, where it was left in.
+
+    One call holds the cost of an empty function, and what each traced call inside adds. How many of
+    those there are, the capture must say.
+    """
+    left = [
+        row
+        for row in dataset.aggregates.iter_rows(named=True)
+        if row["metric"] == "tracer_cost" and "state=left_in" in row["labels"]
+    ]
+    for task, arm in dict.fromkeys((row["task"], row["configuration"]) for row in left):
+        shares = {
+            row["labels"].split(",")[0]: row
+            for row in left
+            if (row["task"], row["configuration"]) == (task, arm)
+        }
+        name = names.get(arm, arm)
+        inside = {
+            (task, name, PartKey(row["layer"], row["event"], row["labels"])): row["mean"]
+            for row in dataset.aggregates.filter(
+                metric=INSIDE, task=task, configuration=arm
+            ).iter_rows(named=True)
+        }
+        floor, nested = shares.get("share=floor"), shares.get("share=nested")
+        if floor is None or nested is None or not inside:
+            rows.has_tracer_cost = True
+            rows.notes.append(
+                f"the tracer's own cost is left in the figures of {name}: it does not say how many "
+                "traced calls are inside of a hook (function_graph does)"
+            )
+            continue
+        margin = _margin_of_floor(floor)
+        for place, calls in inside.items():
+            if (cost := rows._costs.get(place)) is not None and cost.unit == floor["unit"]:
+                own = floor["median"] + calls * nested["median"]
+                rows._costs[place] = Value(
+                    cost.value - own, cost.margin + (1 + calls) * margin, cost.unit
+                )
+        rows.notes.append(
+            f"the tracer's own cost was taken out of {name}: {floor['median']:,.4g} "
+            f"{floor['unit']} a call, {nested['median']:,.4g} for each traced call inside"
+        )
+
+
+def _margin_of_floor(floor: Mapping[str, Any]) -> float:
+    """Return 95 % of the error of the empty function's cost, from its 5th and 95th percentile."""
+    if floor["min"] is None or floor["max"] is None or not floor["count"]:
+        return 0.0
+    spread = (floor["max"] - floor["min"]) / (2 * _Z_90)
+    return float(_Z_95 * spread / math.sqrt(floor["count"]))
 
 
 def _take_measured(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]) -> None:

@@ -14,7 +14,14 @@ import msgspec
 from excise.capture.journal import Aggregate, Loss
 from excise.cost.tracer_cost import TracerCost, calibrated
 from excise.errors import FormatError
-from excise.formats.trace_rows import HOOK, layer_and_event
+from excise.formats.trace_rows import (
+    CALL_SITE,
+    HOOK,
+    INSIDE,
+    histogram_rows,
+    label,
+    layer_and_event,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from excise.formats.function_graph import FunctionGraph
 
 CYCLES: Final = "cycles"
+BPFTRACE: Final = "bpftrace"
 _CALLER_LINE: Final = re.compile(
     rb": (?:\S+: \((?P<exit>[\w.]+)[^ )]* <- (?P<function>[\w.]+)\)"
     rb"|(?P<called>[\w.]+) <-(?P<by>[\w.]+))"
@@ -43,6 +51,14 @@ class Matched(msgspec.Struct, frozen=True, kw_only=True):
 
     pattern: str
     functions: int
+
+
+class KernelHook(msgspec.Struct, frozen=True, kw_only=True):
+    """A hook of the kernel, its group, and its caller; None where that cannot be traced."""
+
+    hook: str
+    group: str
+    function: str | None = None
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +94,8 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
     untraced_wall_ns: list[int]
     exit_code: int | None
     stopped: bool
+    machine: str = "x86_64"
+    hooks: list[KernelHook] = []
 
     @property
     def untraced_ns(self) -> float | None:
@@ -100,13 +118,17 @@ class HookTrace:
         tracer: The tracer's own cost in that unit; None where nothing was calibrated.
         subtracted: Whether it was taken out of the durations.
         functions: One row for each traced function that was called: `function`, `calls`, `timed`,
-            `disturbed`, `self`, `min`, `median`, `mean`, `p99`, `max`, `below_floor`.
+            `disturbed`, `self`, `min`, `median`, `mean`, `p99`, `max`, `below_floor`, and how
+            long all calls together were interrupted (`interrupt`) or off the processor
+            (`off_cpu`), which is in none of the others; `inside` and `directly` say how many
+            traced calls one call has inside, at any depth or the first. Null where the back-end
+            does not tell.
         by_syscall: The same for each `syscall` and `function`.
         syscalls: `syscall` and `entered`.
         callers: Calls by `function` and `caller`, where the trace tells.
         never: Functions that were traced and not called.
         losses: Everything that is missing.
-        graph: The trace itself, read.
+        histogram: Where bpftrace summed up: `syscall`, `function`, `from_ns`, `to_ns`, `count`.
     """
 
     summary: TraceSummary
@@ -119,7 +141,7 @@ class HookTrace:
     callers: pl.DataFrame
     never: tuple[str, ...]
     losses: tuple[Loss, ...]
-    graph: FunctionGraph
+    histogram: pl.DataFrame | None = None
 
     @property
     def coverage(self) -> float:
@@ -149,27 +171,60 @@ def read_hook_trace(
         known = msgspec.json.decode(summary, type=TraceSummary)
     except msgspec.DecodeError as error:
         raise FormatError(f"is no summary of a trace: {error}", source=f"{trace.name}") from error
-    graph = read_function_graph(trace, paths=False)
+    if known.backend == BPFTRACE:
+        return _summed(trace, known, calibration, subtract=subtract)
+    graph = read_function_graph(trace)
     factor, unit = _scale(graph, known, cycles=cycles)
     tracer = calibrated(calibration, source=f"{trace.name}, calibration", factor=factor)
     taken = tracer if subtract else None
-    functions = _durations(graph, "function", factor=factor, tracer=tracer, taken=taken)
-    called = set(functions.get_column("function"))
+    functions = _durations(graph, known, "function", factor=factor, tracer=tracer, taken=taken)
+    by_syscall = _durations(
+        graph, known, "syscall", "function", factor=factor, tracer=tracer, taken=taken
+    )
     return HookTrace(
         summary=known,
         unit=unit,
         tracer=tracer,
         subtracted=taken is not None,
         functions=functions,
-        by_syscall=_durations(
-            graph, "syscall", "function", factor=factor, tracer=tracer, taken=taken
-        ),
+        by_syscall=by_syscall,
         syscalls=_entered(graph),
         callers=_callers(trace, known.backend),
-        never=tuple(name for name in known.functions if name not in called),
-        losses=tuple(_losses(graph, known)),
-        graph=graph,
+        never=_never(known, functions),
+        losses=(*graph.losses, *_losses(known)),
     )
+
+
+def _summed(trace: Path, known: TraceSummary, calibration: bytes, *, subtract: bool) -> HookTrace:
+    """Return what bpftrace summed up."""
+    from excise.cost.hook_sums import calibrated_sums, merged_sums, read_hook_sums
+
+    sums = read_hook_sums(
+        trace.read_bytes(), source=trace.name, functions=known.functions, machine=known.machine
+    )
+    tracer = calibrated_sums(calibration, source=f"{trace.name}, calibration")
+    floor = tracer.floor if tracer and subtract else 0.0
+    limit = tracer.floor_p95 - floor if tracer else None
+
+    functions = merged_sums(sums, "function", floor=floor, limit=limit)
+    return HookTrace(
+        summary=known,
+        unit="ns",
+        tracer=tracer,
+        subtracted=subtract and tracer is not None,
+        functions=functions,
+        by_syscall=merged_sums(sums, "syscall", "function", floor=floor, limit=limit),
+        syscalls=sums.syscalls,
+        callers=_no_callers(),
+        never=_never(known, functions),
+        losses=(*sums.losses, *_losses(known)),
+        histogram=sums.buckets,
+    )
+
+
+def _never(known: TraceSummary, functions: pl.DataFrame) -> tuple[str, ...]:
+    called = set(functions.get_column("function"))
+    return tuple(name for name in known.functions if name not in called)
 
 
 def _scale(graph: FunctionGraph, summary: TraceSummary, *, cycles: bool) -> tuple[float, str]:
@@ -183,6 +238,7 @@ def _scale(graph: FunctionGraph, summary: TraceSummary, *, cycles: bool) -> tupl
 
 def _durations(
     graph: FunctionGraph,
+    known: TraceSummary,
     *keys: str,
     factor: float,
     tracer: TracerCost | None,
@@ -190,23 +246,60 @@ def _durations(
 ) -> pl.DataFrame:
     import polars as pl
 
-    floor = taken.floor if taken else 0.0
-    found = graph.by(*keys).with_columns(self_mean=pl.col("self_ns") / pl.col("timed"))
+    floor, nested = (taken.floor, taken.nested) if taken else (0.0, 0.0)
+    # Functions of interrupts and of the scheduler are traced to be told apart, not for themselves.
+    own = pl.col("function").is_in(known.functions) if known.functions else pl.lit(True)
+    net = pl.col("total_ns") - pl.col("interrupt_ns") - pl.col("off_cpu_ns")
+    found = (
+        graph.by(*keys)
+        .filter(own)
+        .join(_inside(graph, known, *keys), on=keys, how="left", nulls_equal=True)
+        .with_columns(self_mean=pl.col("self_ns") / pl.col("timed"), net_mean=net / pl.col("timed"))
+    )
     named = {
         "min": "min_ns",
         "median": "median_ns",
-        "mean": "mean_ns",
+        "mean": "net_mean",
         "p99": "p99_ns",
         "max": "max_ns",
-        "self": "self_mean",
     }
-    columns = [(pl.col(old) * factor - floor).alias(new) for new, old in named.items()]
+    tracers = floor + nested * pl.col("inside").fill_null(0.0)
+    columns = [(pl.col(old) * factor - tracers).alias(new) for new, old in named.items()]
+    between = floor + (nested - floor) * pl.col("directly").fill_null(0.0)
+    columns.append((pl.col("self_mean") * factor - between).alias("self"))
+    columns += [(pl.col(f"{name}_ns") * factor).alias(name) for name in ("interrupt", "off_cpu")]
     limit = tracer.floor_p95 - floor if tracer else None
     below = pl.col("median") <= limit if limit is not None else pl.lit(None, dtype=pl.Boolean)
     return (
-        found.select(*keys, "calls", "timed", "disturbed", *columns)
+        found.select(*keys, "calls", "timed", "disturbed", *columns, "inside", "directly")
         .with_columns(below_floor=below)
         .sort(pl.col("calls") * pl.col("mean").fill_null(0.0), descending=True)
+    )
+
+
+def _inside(graph: FunctionGraph, known: TraceSummary, *keys: str) -> pl.DataFrame:
+    """Return how many traced calls one call has inside, by these keys; no rows without nesting."""
+    import polars as pl
+
+    schema = {**dict.fromkeys(keys, pl.String), "inside": pl.Float64, "directly": pl.Float64}
+    if not graph.graph_lines:
+        return pl.DataFrame(schema=schema)
+    names = set(known.functions)
+    paths = graph.paths.select("parent", "function", "calls").rows()
+    inside, directly = [0] * len(paths), [0] * len(paths)
+    for row in range(len(paths) - 1, -1, -1):  # a parent stands before its children
+        parent, function, calls = paths[row]
+        if parent is None or (names and function not in names):
+            continue
+        inside[parent] += inside[row] + calls
+        directly[parent] += calls
+    counts = {"inside": inside, "directly": directly}
+    return (
+        graph.paths.select(*keys, "calls")
+        .with_columns(pl.Series(name, values) for name, values in counts.items())
+        .group_by(keys)
+        .agg(pl.col("inside", "directly").sum() / pl.col("calls").sum())
+        .select(*keys, "inside", "directly")
     )
 
 
@@ -239,14 +332,19 @@ def _callers(trace: Path, backend: str) -> pl.DataFrame:
                 key = (function.decode(), caller.decode())
                 counts[key] = counts.get(key, 0) + 1
     rows = [(function, caller, count) for (function, caller), count in counts.items()]
-    schema = {"function": pl.String, "caller": pl.String, "calls": pl.Int64}
-    return pl.DataFrame(rows, schema=schema, orient="row").sort(
+    return pl.DataFrame(rows, schema=_no_callers().schema, orient="row").sort(
         "function", "calls", descending=[False, True]
     )
 
 
-def _losses(graph: FunctionGraph, summary: TraceSummary) -> Iterator[Loss]:
-    yield from graph.losses
+def _no_callers() -> pl.DataFrame:
+    import polars as pl
+
+    schema = {"function": pl.String, "caller": pl.String, "calls": pl.Int64}
+    return pl.DataFrame(schema=schema)
+
+
+def _losses(summary: TraceSummary) -> Iterator[Loss]:
     for cpu in summary.cpus:
         for name in ("overrun", "dropped", "commit_overrun"):
             count = getattr(cpu, name)
@@ -274,6 +372,14 @@ def trace_records(found: HookTrace, *, task: str, configuration: str) -> Iterato
     hooks = [layer_and_event(name)[0] == HOOK for name in found.functions.get_column("function")]
     for row in found.by_syscall.iter_rows(named=True):
         yield from _function_rows(found, row, key, tops=HOOK if any(hooks) else None)
+    for function, caller, count in found.callers.iter_rows():
+        layer, event = layer_and_event(function)
+        yield Aggregate(
+            **{**key, "layer": layer, "event": event, "labels": label("caller", caller)},
+            metric=CALL_SITE,
+            unit="1",
+            count=float(count),
+        )
     for row in found.syscalls.iter_rows(named=True):
         yield Aggregate(
             **key,
@@ -319,6 +425,13 @@ def _function_rows(
     labels = f"syscall={row['syscall']}" if row["syscall"] else ""
     common: dict[str, Any] = {**key, "layer": layer, "event": event, "labels": labels}
     notes = []
+    for metric, words in (("interrupt", "interrupts"), ("off_cpu", "other tasks")):
+        if row[metric]:
+            yield Aggregate(
+                **common, metric=metric, unit=found.unit, sum=row[metric], note=f"{words} inside"
+            )
+    if row["inside"] is not None:
+        yield Aggregate(**common, metric=INSIDE, unit="1", mean=row["inside"])
     if row["below_floor"]:
         notes.append("below the tracer's noise floor")
     if row["disturbed"]:
@@ -334,5 +447,17 @@ def _function_rows(
         max=row["max"],
         note="; ".join(notes),
     )
+    yield from _histogram(found, row, common)
     if tops in (None, layer):
         yield Aggregate(**common, metric="per_call", unit="1", mean=float(row["calls"]))
+
+
+def _histogram(
+    found: HookTrace, row: Mapping[str, Any], common: Mapping[str, Any]
+) -> Iterator[Aggregate]:
+    """Yield the buckets of a function in a system call, where only they were kept."""
+    if found.histogram is None:
+        return
+    buckets = found.histogram.filter(syscall=row["syscall"], function=row["function"])
+    parts = buckets.select("count", "from_ns", "to_ns").iter_rows()
+    yield from histogram_rows(parts, unit=found.unit, **common)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 EMPTY: Final = "read_null"
 OUTER: Final = "vfs_read"
-_SECOND: Final = b"excise: calibration nested"
+NESTED_MARK: Final = b"excise: calibration nested"
+"""What stands between the two parts of a calibration."""
+
 _MOST_CALLS: Final = 1_000_000
 
 
@@ -56,7 +58,7 @@ def calibrated(text: bytes, *, source: str, factor: float = 1.0) -> TracerCost |
     """
     from excise.formats.function_graph import read_function_graph
 
-    first, mark, second = text.partition(_SECOND)
+    first, mark, second = text.partition(NESTED_MARK)
     if not mark:
         return None
     cut = first.rfind(b"\n") + 1

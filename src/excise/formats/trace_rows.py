@@ -19,7 +19,9 @@ PATH: Final = "path"
 SYSCALL: Final = "syscall"
 EVENT: Final = "event"
 HISTOGRAM: Final = "histogram"
-DETAIL_METRICS: Final = frozenset({"self", "interrupt", "off_cpu", HISTOGRAM})
+INSIDE: Final = "inside"
+CALL_SITE: Final = "call_site"
+DETAIL_METRICS: Final = frozenset({"self", "interrupt", "off_cpu", INSIDE, CALL_SITE, HISTOGRAM})
 """Metrics that stand beside a `duration` of the same key, and are no row of a summary."""
 
 _MODULES = re.compile(

@@ -7,13 +7,15 @@ from typing import Any, Final
 
 import polars as pl
 
+from excise.cost.hook_coverage import GroupCoverage, coverage_by_group
 from excise.cost.hook_operations import hook_name, is_hook
-from excise.cost.hook_trace import HookTrace
+from excise.cost.hook_trace import BPFTRACE, HookTrace
 from excise.report import tables
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
 from excise.units import format_ns
 
 _MOST_ROWS: Final = 60
+_INTERRUPTIONS: Final = {"interrupt": "Interrupts", "off_cpu": "Off CPU"}
 _STATISTICS: Final = ("min", "median", "mean", "p99", "max", "self")
 
 
@@ -39,8 +41,10 @@ def build_hook_trace(found: HookTrace, *, title: str, by_syscall: bool = True) -
         sections.append(
             Section(heading="By system call", blocks=[table, _syscalls_table(found.syscalls)])
         )
+    if (histogram := _histogram_table(found)) is not None:
+        sections.append(Section(heading="Histograms", blocks=[histogram]))
     if found.callers.height:
-        sections.append(Section(heading="Who calls them", blocks=[_callers_table(found.callers)]))
+        sections.append(Section(heading="Who calls them", blocks=[_callers_table(found)]))
     sections.append(Section(heading="The tracer's own cost", blocks=_tracer(found)))
     sections.append(Section(heading="Coverage", blocks=_coverage(found)))
     if found.losses:
@@ -53,6 +57,8 @@ def _traced(found: HookTrace) -> list[Block]:
     known = found.summary
     how = f"Traced by {known.backend}: {known.reason}."
     where = f"in an instance of its own, {known.instance}" if known.instance else "at the top"
+    if known.backend == BPFTRACE:
+        where = "by BPF programs, which end with bpftrace"
     patterns = ", ".join(f"{each.pattern}: {each.functions}" for each in known.matched)
     text = (
         f"{len(known.functions):,} functions ({patterns}) of Linux {known.kernel_release}, "
@@ -101,19 +107,34 @@ def _functions_table(
             name=each,
             heading=each,
             value_unit=found.unit,
-            optional=each in ("p99", "self", "max", "min"),
+            optional=each in ("p99", "self", "max", "min", "median"),
         )
         for each in _STATISTICS
     ]
     columns.append(Column(name="disturbed", heading="Disturbed", optional=True))
+    columns += [
+        Column(name=name, heading=heading, value_unit=found.unit, optional=True)
+        for name, heading in _INTERRUPTIONS.items()
+    ]
     columns.append(Column(name="below", heading="Noise", align="left"))
     return Table(
         name=name,
         columns=columns,
         rows=[_function_row(found, row, keys) for row in shown.iter_rows(named=True)],
-        caption=f"Durations {state} the tracer's own cost; disturbed: calls with interrupts or "
-        "other tasks inside; ≤ floor: not above what the tracer itself adds",
+        caption=f"Durations {state} the tracer's own cost; {_about_interruptions(found)}"
+        "≤ floor: not above what the tracer itself adds",
         notes=notes,
+    )
+
+
+def _about_interruptions(found: HookTrace) -> str:
+    if found.summary.backend == BPFTRACE:
+        return "interrupts and other tasks inside are in them; "
+    if found.summary.backend != "function_graph":
+        return "disturbed: calls with interrupts or other tasks inside; "
+    return (
+        "disturbed: calls with interrupts or other tasks inside, whose time (of all calls together)"
+        " is in none of the durations; "
     )
 
 
@@ -122,7 +143,10 @@ def _function_row(found: HookTrace, row: Mapping[str, Any], keys: Sequence[str])
         *(Cell(text=str(row[key]) or "(none)") for key in keys),
         Cell(text=f"{row['calls']:,}", value=row["calls"]),
         *(tables.value_cell(row[each], found.unit) for each in _STATISTICS),
-        Cell(text=f"{row['disturbed']:,}", value=row["disturbed"]),
+        tables.DASH
+        if row["disturbed"] is None
+        else Cell(text=f"{row['disturbed']:,}", value=row["disturbed"]),
+        *(tables.value_cell(row[name], found.unit) for name in _INTERRUPTIONS),
         Cell(text="≤ floor", emphasis="muted") if row["below_floor"] else Cell(text=""),
     ]
 
@@ -145,7 +169,8 @@ def _syscalls_table(rows: pl.DataFrame) -> Table:
     )
 
 
-def _callers_table(rows: pl.DataFrame) -> Table:
+def _callers_table(found: HookTrace) -> Table:
+    rows = found.callers
     return Table(
         name="callers",
         columns=[
@@ -157,7 +182,7 @@ def _callers_table(rows: pl.DataFrame) -> Table:
             [Cell(text=function), Cell(text=caller), Cell(text=f"{calls:,}", value=calls)]
             for function, caller, calls in rows.head(2 * _MOST_ROWS).iter_rows()
         ],
-        caption="Call sites that the workload reached",
+        caption=f"Call sites that the workload reached in Linux {found.summary.kernel_release}",
     )
 
 
@@ -194,6 +219,8 @@ def _coverage(found: HookTrace) -> list[Block]:
     """Return which hooks the workload reached; of other functions, how many."""
     traced, never = found.summary.functions, set(found.never)
     blocks: list[Block] = []
+    if groups := [each for each in coverage_by_group(found) if each.reachable]:
+        blocks.append(_groups_table(groups))
     for what, names in (
         ("hooks", [name for name in traced if is_hook(name)]),
         ("other functions", [name for name in traced if not is_hook(name)]),
@@ -207,6 +234,60 @@ def _coverage(found: HookTrace) -> list[Block]:
             rest = ", ".join(hook_name(name) for name in names if name in never)
             blocks.append(Paragraph(text=f"Never called: {rest}."))
     return blocks
+
+
+def _groups_table(groups: Sequence[GroupCoverage]) -> Table:
+    counts = {"hooks": "Hooks", "reachable": "Reachable", "fired": "Fired", "never": "Never fired"}
+    return Table(
+        name="coverage",
+        columns=[
+            Column(name="group", heading="Group", align="left"),
+            *(Column(name=name, heading=heading) for name, heading in counts.items()),
+            Column(name="which", heading="Fired hooks", align="left", optional=True),
+        ],
+        rows=[
+            [
+                Cell(text=each.group),
+                *(
+                    Cell(text=f"{count:,}", value=count)
+                    for count in (each.hooks, each.reachable, len(each.fired), len(each.never))
+                ),
+                Cell(text=", ".join(each.fired)),
+            ]
+            for each in groups
+        ],
+        caption="Hooks of the kernel by group; reachable: those whose caller was traced",
+    )
+
+
+def _histogram_table(found: HookTrace) -> Table | None:
+    """Return the histogram of each function, where bpftrace summed up."""
+    if found.histogram is None or not found.histogram.height:
+        return None
+    rows = (
+        found.histogram.group_by("function", "from_ns", "to_ns")
+        .agg(pl.col("count").sum())
+        .sort("function", "from_ns")
+    )
+    return Table(
+        name="histogram",
+        columns=[
+            Column(name="function", heading="Function", align="left"),
+            Column(name="from", heading="From", value_unit="ns"),
+            Column(name="to", heading="To below", value_unit="ns"),
+            Column(name="calls", heading="Calls"),
+        ],
+        rows=[
+            [
+                Cell(text=function),
+                tables.value_cell(low, "ns"),
+                tables.value_cell(high, "ns"),
+                Cell(text=f"{count:,}", value=count),
+            ]
+            for function, low, high, count in rows.head(4 * _MOST_ROWS).iter_rows()
+        ],
+        caption="Durations with the tracer's own cost, in powers of two",
+    )
 
 
 def _data(found: HookTrace) -> dict[str, Any]:
@@ -233,6 +314,19 @@ def _data(found: HookTrace) -> dict[str, Any]:
         "callers": found.callers.to_dicts(),
         "never": list(found.never),
         "coverage": found.coverage,
+        "groups": [
+            {
+                "group": each.group,
+                "hooks": each.hooks,
+                "reachable": each.reachable,
+                "fired": list(each.fired),
+                "never": list(each.never),
+                "not_asked_for": list(each.not_asked_for),
+                "out_of_reach": list(each.out_of_reach),
+            }
+            for each in coverage_by_group(found)
+        ],
+        "histogram": None if found.histogram is None else found.histogram.to_dicts(),
         "losses": [
             {"source": loss.source, "reason": loss.reason, "count": loss.count}
             for loss in found.losses

@@ -5,6 +5,8 @@ use super::checked;
 use super::process::{Ending, Pid};
 use std::ffi::CStr;
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 
 /// Stop until somebody resumes us; die with the parent as long as we are stopped.
 pub fn stop_self() -> io::Result<()> {
@@ -39,6 +41,26 @@ pub fn resume(pid: Pid) -> io::Result<()> {
 pub fn terminate(pid: Pid) {
     // SAFETY: kill takes numbers only; a child that is gone answers ESRCH.
     unsafe { libc::kill(pid, libc::SIGTERM) };
+}
+
+/// Interrupt a child, as ^C does.
+pub fn interrupt(pid: Pid) {
+    // SAFETY: kill takes numbers only; a child that is gone answers ESRCH.
+    unsafe { libc::kill(pid, libc::SIGINT) };
+}
+
+/// Start a child that the kernel kills when we die, in a process group of its own, so that the
+/// terminal's ^C reaches us only.
+pub fn spawn_bound(command: &mut Command) -> io::Result<Child> {
+    command.process_group(0);
+    // SAFETY: prctl with numbers is all that happens between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+            Ok(())
+        });
+    }
+    command.spawn()
 }
 
 /// Whether a process exists, as far as we can tell.

@@ -1,5 +1,6 @@
 //! Ways to trace functions: which of them this kernel has, and how each is set up.
 
+use super::bpf;
 use super::functions::Available;
 use super::state::{Setting, State};
 use super::tracefs::Folder;
@@ -17,16 +18,19 @@ pub enum Backend {
     Fprobe,
     /// Events at entry and return through kprobe and kretprobe.
     Kprobe,
+    /// The program bpftrace: durations, summed up in the kernel.
+    Bpftrace,
     /// The tracer `function`: counts and callers, no durations.
     Function,
 }
 
 impl Backend {
     /// All of them, in the order in which they are preferred.
-    pub const ALL: [Backend; 4] = [
+    pub const ALL: [Backend; 5] = [
         Backend::FunctionGraph,
         Backend::Fprobe,
         Backend::Kprobe,
+        Backend::Bpftrace,
         Backend::Function,
     ];
 
@@ -36,6 +40,7 @@ impl Backend {
             Backend::FunctionGraph => "function_graph",
             Backend::Fprobe => "fprobe",
             Backend::Kprobe => "kprobe",
+            Backend::Bpftrace => "bpftrace",
             Backend::Function => "function",
         }
     }
@@ -98,6 +103,11 @@ pub fn offers(top: &Folder, instance: &Folder) -> Vec<Offer> {
                     (true, true, "the kernel has kprobe events")
                 }
                 Backend::Kprobe => (false, false, "the kernel has no kprobe events"),
+                Backend::Bpftrace => {
+                    let (offered, why) = bpf::offered();
+                    // BPF programs are nobody's instance, and end with who attached them.
+                    (offered, offered, why)
+                }
                 Backend::Function if word(top, "function") => (
                     true,
                     true,

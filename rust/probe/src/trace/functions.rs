@@ -209,6 +209,59 @@ fn callers(hook: &str) -> impl Iterator<Item = String> + '_ {
         .chain(shortened)
 }
 
+/// A hook and its group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// What it is about.
+    pub group: &'static str,
+    /// The hook.
+    #[serde(flatten)]
+    pub hook: Hook,
+}
+
+/// The hooks by group; without BTF the functions that are named like callers of hooks.
+pub fn entries(hooks: Vec<Hook>, available: &Available) -> Vec<Entry> {
+    let entry = |hook: Hook| Entry {
+        group: group(&hook.hook),
+        hook,
+    };
+    if !hooks.is_empty() {
+        return hooks.into_iter().map(entry).collect();
+    }
+    let named = available.names().filter_map(|name| {
+        Some(Hook {
+            hook: name.strip_prefix("security_")?.to_owned(),
+            function: Some(name.clone()),
+        })
+    });
+    named.map(entry).collect()
+}
+
+/// Functions that serve interrupts or give the processor away, which tell what a call waited for.
+pub fn interrupting(available: &Available) -> Vec<String> {
+    const NAMES: &[&str] = &[
+        "irq_enter_rcu",
+        "irq_exit_rcu",
+        "irq_enter",
+        "irq_exit",
+        "do_IRQ",
+        "__common_interrupt",
+        "common_interrupt",
+        "gic_handle_irq",
+        "generic_handle_arch_irq",
+        "schedule",
+        "preempt_schedule_common",
+        "preempt_schedule_irq",
+        "schedule_preempt_disabled",
+    ];
+    let system = |name: &str| name.starts_with("__sysvec_");
+    available
+        .names()
+        .filter(|name| NAMES.contains(&name.as_str()) || system(name))
+        .cloned()
+        .collect()
+}
+
 /// Choose functions. Hooks and `@` patterns mean what the catalogue has, where there is one.
 pub fn choose(
     wanted: &Wanted,

@@ -1,6 +1,8 @@
 //! `excise-probe trace`: kernel functions, traced through tracefs, which is left as it was found.
 
 mod backend;
+mod bpf;
+mod bpf_session;
 mod btf;
 mod functions;
 mod options;
@@ -55,15 +57,8 @@ fn kernel_hooks(available: &Available) -> Vec<Hook> {
 struct Catalogue {
     kernel_release: String,
     source: &'static str,
-    hooks: Vec<Entry>,
+    hooks: Vec<functions::Entry>,
     module_functions: Vec<functions::Matched>,
-}
-
-#[derive(Serialize)]
-struct Entry {
-    group: &'static str,
-    #[serde(flatten)]
-    hook: Hook,
 }
 
 /// The catalogue as one JSON line.
@@ -84,37 +79,15 @@ fn catalogue() -> Result<String, ProbeError> {
                 .map_or(0, |names| names.len()),
         })
         .collect();
-    let mut entries: Vec<_> = hooks
-        .into_iter()
-        .map(|hook| Entry {
-            group: functions::group(&hook.hook),
-            hook,
-        })
-        .collect();
-    let mut source = "BTF, available_filter_functions";
-    if entries.is_empty() {
-        source = "available_filter_functions (this kernel has no BTF)";
-        entries.extend(without_btf(&available));
-    }
+    let source = match hooks.is_empty() {
+        true => "available_filter_functions (this kernel has no BTF)",
+        false => "BTF, available_filter_functions",
+    };
     report::line(&Catalogue {
         kernel_release: report::kernel_release(),
         source,
-        hooks: entries,
+        hooks: functions::entries(hooks, &available),
         module_functions,
-    })
-}
-
-/// What is known without BTF: the functions that are named like callers of hooks.
-fn without_btf(available: &Available) -> impl Iterator<Item = Entry> + '_ {
-    available.names().filter_map(|name| {
-        let hook = name.strip_prefix("security_")?.to_owned();
-        Some(Entry {
-            group: functions::group(&hook),
-            hook: Hook {
-                hook,
-                function: Some(name.clone()),
-            },
-        })
     })
 }
 

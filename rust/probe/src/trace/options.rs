@@ -63,6 +63,8 @@ pub struct Options {
     pub syscalls: bool,
     /// Record interrupts and switches to other tasks.
     pub interruptions: bool,
+    /// Let function_graph also trace the functions of interruptions, so that they are timed.
+    pub interruptions_timed: bool,
     /// Size of each processor's buffer.
     pub buffer_kib: u64,
     /// Copy the trace out only when the command has ended.
@@ -87,13 +89,16 @@ Usage: excise-probe trace [OPTIONS] -- COMMAND [ARGUMENT]...
   --functions PATTERNS
                       any other functions
   --tpm, --ima        functions of TPM drivers and IMA's extend; of IMA and EVM
-  --backend NAME      function_graph, fprobe, kprobe, or function (counts only); chosen if not given
+  --backend NAME      function_graph, fprobe, kprobe, bpftrace (sums only; where it is installed), or
+                      function (counts only); chosen if not given
   --output FILE       where the trace's text goes (excise-trace.txt); the calibration's text goes to
                       FILE.calibration
   --summary FILE      where the summary, one JSON line, goes (standard output)
   --messages FILE     where an error's text goes (standard error, which is the command's, too)
   --no-syscalls       do not record which system call a hook is called in
   --no-interruptions  do not record interrupts and switches to other tasks
+  --time-interruptions
+                      let function_graph trace the functions of those, too, so that they are timed
   --duration SECONDS  end after so long
   --buffer-kb N       each processor's buffer (8192)
   --drain WHEN        live: copy the trace out while the command runs; end: when it has ended (live)
@@ -177,6 +182,7 @@ pub fn parse(parser: &mut lexopt::Parser) -> Result<Asked, ProbeError> {
             duration: None,
             syscalls: true,
             interruptions: true,
+            interruptions_timed: false,
             buffer_kib: 8192,
             drain_at_end: false,
             untraced: 0,
@@ -231,7 +237,7 @@ fn option(word: &str, parser: &mut lexopt::Parser, words: &mut Words) -> Result<
             let known = Backend::from_name(&name);
             options.backend = Some(known.ok_or_else(|| {
                 usage(format!(
-                    "--backend {name}: expected function_graph, fprobe, kprobe or function"
+                    "--backend {name}: expected function_graph, fprobe, kprobe, bpftrace or function"
                 ))
             })?);
         }
@@ -240,6 +246,7 @@ fn option(word: &str, parser: &mut lexopt::Parser, words: &mut Words) -> Result<
         "messages" => options.messages = Some(PathBuf::from(parser.value().map_err(usage)?)),
         "states" => options.states = PathBuf::from(parser.value().map_err(usage)?),
         "no-syscalls" => options.syscalls = false,
+        "time-interruptions" => options.interruptions_timed = true,
         "no-interruptions" => options.interruptions = false,
         "duration" => options.duration = Some(seconds(parser)?),
         "buffer-kb" => options.buffer_kib = number(parser, "--buffer-kb")?,

@@ -1,7 +1,7 @@
 //! The summary: what was traced, by what, why by that, and what was lost.
 
 use super::backend::{Backend, Offer};
-use super::functions::Matched;
+use super::functions::{Entry, Matched};
 use super::tracefs::Folder;
 use crate::error::ProbeError;
 use serde::Serialize;
@@ -29,6 +29,8 @@ pub struct Summary {
     pub version: &'static str,
     /// `uname -r`.
     pub kernel_release: String,
+    /// `uname -m`, whose numbers of system calls these are.
+    pub machine: String,
     /// Modules that are on, as the kernel lists them.
     pub lsm: String,
     /// What was used.
@@ -41,6 +43,8 @@ pub struct Summary {
     pub instance: Option<String>,
     /// What each pattern chose.
     pub matched: Vec<Matched>,
+    /// Every hook of this kernel, whether it is traced or not.
+    pub hooks: Vec<Entry>,
     /// Functions that are traced.
     pub functions: Vec<String>,
     /// Functions that the kernel did not take.

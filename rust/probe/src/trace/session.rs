@@ -1,6 +1,6 @@
 //! One trace from the state file to the last setting put back.
 
-use super::backend::{self, Beside, Offer};
+use super::backend::{self, Backend, Beside, Offer};
 use super::functions::{self, Available};
 use super::options::{Options, Subject};
 use super::report::{self, Summary};
@@ -25,8 +25,8 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 const EXIT_STOPPED: u8 = 130;
 /// Functions of the calibration: `read_null` returns 0 at once, and `vfs_read` calls it when
 /// `/dev/null` is read.
-const EMPTY: &str = "read_null";
-const OUTER: &str = "vfs_read";
+pub(super) const EMPTY: &str = "read_null";
+pub(super) const OUTER: &str = "vfs_read";
 
 /// Trace; the answer is the summary (if it goes to standard output) and the exit code.
 pub fn run(options: &Options) -> Result<Answer, ProbeError> {
@@ -78,21 +78,42 @@ fn create(path: &Path) -> Result<File, ProbeError> {
 }
 
 /// Empty a file that is about to be written.
-fn empty(file: &File, path: &Path) -> Result<(), ProbeError> {
+pub(super) fn empty(file: &File, path: &Path) -> Result<(), ProbeError> {
     file.set_len(0).map_err(|error| cannot_write(path, &error))
 }
 
-fn cannot_write(path: &Path, error: &io::Error) -> ProbeError {
+pub(super) fn cannot_write(path: &Path, error: &io::Error) -> ProbeError {
     ProbeError::Failed(format!("{}: {}", path.display(), describe(error)))
 }
 
-struct Work<'a> {
-    options: &'a Options,
+pub(super) struct Work<'a> {
+    pub(super) options: &'a Options,
     file: StateFile,
-    signals: SignalFile,
-    stopped: bool,
+    pub(super) signals: SignalFile,
+    pub(super) stopped: bool,
     pipe: Option<File>,
-    written: u64,
+    pub(super) written: u64,
+}
+
+/// What a back-end says of its trace.
+#[derive(Default)]
+pub(super) struct Traced {
+    /// How it was done, where there is more than one way.
+    pub how: Option<String>,
+    /// The clock of the durations.
+    pub clock: String,
+    /// Functions that the kernel did not take.
+    pub refused: Vec<String>,
+    /// Cycles of the time stamp counter in a second.
+    pub cycles_per_s: Option<f64>,
+    /// Each processor's buffer.
+    pub cpus: Vec<report::Cpu>,
+    /// Returns that had no room.
+    pub missed: u64,
+    /// How the command ended.
+    pub ending: Option<Ending>,
+    /// Nanoseconds from the subject's start to its end.
+    pub wall_ns: u64,
 }
 
 /// What the wait for the subject's end gave.
@@ -106,12 +127,64 @@ impl Work<'_> {
         let options = self.options;
         let top = Folder::new(&self.file.state.tracefs);
         let available = Available::read(&top)?;
-        let chosen = functions::choose(&options.wanted, &kernel_hooks(&available), &available)?;
+        let hooks = kernel_hooks(&available);
+        let chosen = functions::choose(&options.wanted, &hooks, &available)?;
         self.note_settings(&top)?;
         let untraced_wall_ns = self.run_untraced()?;
         make_instance(&self.file.state.folder())?;
         let offers = backend::offers(&top, &self.file.state.folder());
         let (offer, reason) = backend::choose(&offers, options.backend)?;
+        let traced = match offer.backend {
+            Backend::Bpftrace => self.trace_by_bpf(&chosen.names, output, calibration)?,
+            _ => self.trace_by_tracefs(&offer, &available, &chosen.names, output, calibration)?,
+        };
+        output
+            .flush()
+            .map_err(|error| cannot_write(&options.output, &error))?;
+        let in_instance = self.file.state.instance.clone();
+        Ok(Summary {
+            version: env!("CARGO_PKG_VERSION"),
+            kernel_release: report::kernel_release(),
+            machine: crate::sys::calls::machine(),
+            lsm: report::lsm(),
+            backend: offer.backend,
+            reason: [reason]
+                .into_iter()
+                .chain(traced.how)
+                .collect::<Vec<_>>()
+                .join("; "),
+            offers,
+            instance: in_instance.filter(|_| offer.backend != Backend::Bpftrace),
+            matched: chosen.matched,
+            hooks: functions::entries(hooks, &available),
+            functions: chosen.names,
+            refused: traced.refused,
+            cycles_per_s: traced.cycles_per_s.filter(|_| traced.clock == "x86-tsc"),
+            clock: traced.clock,
+            syscalls: options.syscalls,
+            interruptions: options.interruptions && offer.backend != Backend::Bpftrace,
+            calibration_calls: options.calibration,
+            cpus: traced.cpus,
+            missed: traced.missed,
+            trace_bytes: self.written,
+            wall_ns: traced.wall_ns,
+            untraced_wall_ns,
+            exit_code: traced.ending.map(subject::exit_code),
+            stopped: self.stopped,
+        })
+    }
+
+    /// Trace functions by what tracefs has: a tracer, or events.
+    fn trace_by_tracefs(
+        &mut self,
+        offer: &Offer,
+        available: &Available,
+        functions: &[String],
+        output: &mut File,
+        calibration: &mut File,
+    ) -> Result<Traced, ProbeError> {
+        let options = self.options;
+        let top = Folder::new(&self.file.state.tracefs);
         if !offer.instance {
             self.move_to_the_top(&top)?;
         }
@@ -126,37 +199,23 @@ impl Work<'_> {
             folder.write("buffer_size_kb", &options.buffer_kib.to_string())?;
         }
         let clock = backend::prepare(&folder, offer.backend, beside)?;
-        let refused = self.calibrate(&offer, &available, &chosen.names, calibration)?;
+        let mut functions = functions.to_vec();
+        if options.interruptions_timed && offer.backend == Backend::FunctionGraph {
+            functions.extend(functions::interrupting(available));
+        }
+        let refused = self.calibrate(offer, available, &functions, calibration)?;
         self.written = 0;
         let cycles = (hold::cycles(), Clock::Monotonic.now_ns());
         let ended = self.follow(&folder, output)?;
-        let cycles_per_s = per_second(cycles);
-        output
-            .flush()
-            .map_err(|error| cannot_write(&options.output, &error))?;
-        Ok(Summary {
-            version: env!("CARGO_PKG_VERSION"),
-            kernel_release: report::kernel_release(),
-            lsm: report::lsm(),
-            backend: offer.backend,
-            reason,
-            offers,
-            instance: self.file.state.instance.clone(),
-            matched: chosen.matched,
-            functions: chosen.names,
-            refused,
-            cycles_per_s: cycles_per_s.filter(|_| clock == "x86-tsc"),
+        Ok(Traced {
+            how: None,
             clock,
-            syscalls: options.syscalls,
-            interruptions: options.interruptions,
-            calibration_calls: options.calibration,
+            refused,
+            cycles_per_s: per_second(cycles),
             cpus: report::cpus(&folder),
             missed: report::missed(&top, &self.file.state.group),
-            trace_bytes: self.written,
+            ending: ended.ending,
             wall_ns: ended.wall_ns,
-            untraced_wall_ns,
-            exit_code: ended.ending.map(subject::exit_code),
-            stopped: self.stopped,
         })
     }
 
@@ -265,7 +324,7 @@ impl Work<'_> {
     }
 
     /// Wait for the subject's end; copy the buffers out meanwhile if it is traced.
-    fn wait(
+    pub(super) fn wait(
         &mut self,
         held: Option<&Held>,
         start_ns: u64,
