@@ -9,7 +9,12 @@ from excise.evidence.checks import AppraisalResult, Check, Outcome
 from excise.lab.workloads import task_names
 from excise.reference import load
 from excise.report.build import build_report
-from excise.report.lab_demo import build_lab_demo, then_and_now, with_section
+from excise.report.lab_demo import (
+    build_lab_demo,
+    evidence_lines,
+    then_and_now,
+    with_section,
+)
 from excise.report.text import render_text
 
 PUBLISHED = "lsmpmon-2008"
@@ -70,3 +75,17 @@ def test_the_whole_report_has_the_table_after_the_comparison() -> None:
 
 def test_a_capture_that_is_not_there_is_not_complete(tmp_path) -> None:
     assert not is_complete(tmp_path / "c", demo_campaign())
+
+
+def test_checks_that_evidence_does_not_cover_are_told_apart_from_those_that_failed() -> None:
+    outcomes = (Outcome.PASSED, Outcome.PASSED, Outcome.NOT_COVERED, Outcome.FAILED)
+    checks = tuple(Check(id=f"x.{n}", outcome=outcome) for n, outcome in enumerate(outcomes))
+    held = AppraisalResult(subject="quote", checks=checks[:3], facts={})
+    broken = AppraisalResult(subject="quote", checks=checks, facts={})
+    assert [(block.text, block.kind) for block in evidence_lines([held, broken])] == [
+        ("quote: PASSED (2 of 3 checks passed, 1 not covered by this evidence)", "result"),
+        (
+            "quote: FAILED (2 of 4 checks passed, 1 failed, 1 not covered by this evidence)",
+            "warning",
+        ),
+    ]

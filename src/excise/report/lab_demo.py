@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -84,8 +85,13 @@ def evidence_lines(appraisals: Sequence[AppraisalResult]) -> list[Block]:
     """Return one sentence for each piece of evidence."""
     lines: list[Block] = []
     for each in appraisals:
-        passed = sum(check.outcome is Outcome.PASSED for check in each.checks)
-        text = f"{each.subject}: {each.verdict} ({passed} of {len(each.checks)} checks passed)"
+        counts = Counter(check.outcome for check in each.checks)
+        shown = [f"{counts[Outcome.PASSED]} of {len(each.checks)} checks passed"]
+        if counts[Outcome.FAILED]:
+            shown.append(f"{counts[Outcome.FAILED]} failed")
+        if counts[Outcome.NOT_COVERED]:
+            shown.append(f"{counts[Outcome.NOT_COVERED]} not covered by this evidence")
+        text = f"{each.subject}: {each.verdict} ({', '.join(shown)})"
         holds = each.verdict is Outcome.PASSED
         lines.append(Paragraph(text=text, kind="result" if holds else "warning"))
     return lines
