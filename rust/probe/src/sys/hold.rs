@@ -50,13 +50,18 @@ pub fn interrupt(pid: Pid) {
 }
 
 /// Start a child that the kernel kills when we die, in a process group of its own, so that the
-/// terminal's ^C reaches us only.
+/// terminal's ^C reaches us only. No signal is blocked in it, whatever is in us.
 pub fn spawn_bound(command: &mut Command) -> io::Result<Child> {
     command.process_group(0);
-    // SAFETY: prctl with numbers is all that happens between fork and exec.
+    // SAFETY: between fork and exec there are only system calls, with numbers and with a set of
+    // signals that sigemptyset initialises.
     unsafe {
         command.pre_exec(|| {
             checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            let old = std::ptr::null_mut();
+            checked(libc::sigprocmask(libc::SIG_SETMASK, &none, old))?;
             Ok(())
         });
     }
@@ -110,4 +115,22 @@ pub fn cycles() -> Option<u64> {
     }
     #[cfg(not(target_arch = "x86_64"))]
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::signal::SignalFile;
+
+    #[test]
+    fn a_bound_child_can_be_interrupted_though_we_block_every_signal() {
+        let ended = std::thread::spawn(|| {
+            // The mask is the thread's own.
+            let _signals = SignalFile::block_all().unwrap();
+            let mut child = spawn_bound(Command::new("sleep").arg("60")).unwrap();
+            interrupt(Pid::try_from(child.id()).unwrap());
+            child.wait().unwrap()
+        });
+        assert!(!ended.join().unwrap().success());
+    }
 }

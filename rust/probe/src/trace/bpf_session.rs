@@ -17,6 +17,8 @@ use std::thread;
 
 /// Time between two looks at bpftrace.
 const LOOK_NS: u64 = 20_000_000;
+/// Time that bpftrace has to print its maps and to detach.
+const PATIENCE_NS: u64 = 300_000_000_000;
 /// The clock of a BPF program's `nsecs`.
 const CLOCK: &str = "bpf_ktime_get_ns";
 
@@ -168,8 +170,15 @@ impl Work<'_> {
     fn finish(&mut self, mut running: Running) -> Result<(), ProbeError> {
         let stopped = std::mem::take(&mut self.stopped);
         running.interrupt();
+        let start_ns = Clock::Monotonic.now_ns();
         while !running.has_ended()? {
             self.pause()?;
+            if Clock::Monotonic.now_ns().saturating_sub(start_ns) > PATIENCE_NS {
+                return Err(ProbeError::Failed(format!(
+                    "bpftrace did not end within {} s",
+                    PATIENCE_NS / 1_000_000_000
+                )));
+            }
             if self.stopped {
                 return Err(ProbeError::Failed(
                     "a signal ended bpftrace before it printed its maps".to_owned(),
