@@ -139,6 +139,11 @@ def _recorded(campaign: Campaign, path: Path) -> _Done:
     return frozenset(run.sequence for run in _records(path, Run))
 
 
+def runs_recorded(campaign: Campaign, path: Path) -> int:
+    """Return how many runs of a campaign a capture holds."""
+    return _count(_recorded(campaign, path))
+
+
 def _count(done: _Done) -> int:
     return done if isinstance(done, int) else len(done)
 

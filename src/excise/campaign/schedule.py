@@ -12,7 +12,7 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from excise.campaign.spec import Campaign
+from excise.campaign.spec import BOOT, Campaign
 from excise.capture.journal import Phase, RunHead
 
 
@@ -49,6 +49,11 @@ def visits(campaign: Campaign, *, done: Collection[int] | int = 0) -> Iterator[V
                 left = tuple(head for head in heads if head.sequence not in recorded)
                 if left:
                     yield Visit(arm=left[0].configuration, heads=left)
+        case "boot":
+            for heads in _arms_by_boot(campaign):
+                left = tuple(head for head in heads if head.sequence not in recorded)
+                if left:
+                    yield Visit(arm=left[0].configuration, heads=left)
         case "once":
             yield from _arms_once(campaign, frozenset(recorded))
 
@@ -64,6 +69,37 @@ def _arms_by_block(campaign: Campaign) -> Iterator[list[RunHead]]:
             for task in order.sample(tasks, len(tasks)):
                 heads.append(_head(campaign, sequence, block=block, task=task, arm=arm))
                 sequence += 1
+            yield heads
+
+
+def _arms_by_boot(campaign: Campaign) -> Iterator[list[RunHead]]:
+    """Yield the runs of each boot: arms in random order within a block, and the tasks of each.
+
+    All runs of a boot have the block's number: what is compared are boots, one value of each. The
+    first run of a task after the boot is kept apart; the boot itself is one run, and counts.
+    """
+    boots = [task for task in campaign.tasks if task.workload == BOOT]
+    others = [task for task in campaign.tasks if task.workload != BOOT]
+    sequence = 0
+    for block in range(campaign.warmup + campaign.blocks):
+        order = random.Random(f"{campaign.seed}:{block}")
+        usual: Phase = "warmup" if block < campaign.warmup else "measured"
+        for arm in order.sample(campaign.arms, len(campaign.arms)):
+            heads = []
+            for task in [*boots, *order.sample(others, len(others))]:
+                runs = campaign.runs_in_boot(task)
+                for number in range(runs):
+                    heads.append(
+                        RunHead(
+                            sequence=sequence,
+                            block=block,
+                            task=task.name,
+                            configuration=arm,
+                            run=block * runs + number,
+                            phase="first" if number == 0 and runs > 1 else usual,
+                        )
+                    )
+                    sequence += 1
             yield heads
 
 

@@ -10,11 +10,18 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from excise.campaign.target_spec import ConsoleSpec, LabTarget, LocalTarget, TargetSpec
+from excise.campaign.target_spec import (
+    ConsoleSpec,
+    LabTarget,
+    LocalTarget,
+    SshTarget,
+    TargetSpec,
+)
 from excise.errors import SpecError, UsageError
 from excise.units import parse_duration, parse_percentage
 
 TWIN_SUFFIX: Final = " (A/A)"
+BOOT: Final = "boot"  # the workload that is the boot itself
 BATCHES: Final = 11  # of a workload on this machine, where a task does not say
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
 
@@ -55,7 +62,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         preset: In the lab: preset that its guests boot with; the one of its own name by default.
         kernel: In the lab: kernel of its guests, where it is not the machine's.
         modules: In the lab: folder of the modules of a kernel given by path.
-        cmdline: In the lab: words added to the command line of its guests.
+        cmdline: In the lab, and with reboots: words added to the kernel's command line.
     """
 
     name: Name
@@ -169,7 +176,16 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def runs(self) -> int:
         """Return how many runs the whole campaign has."""
+        if isinstance(self.target, SshTarget) and self.target.entry == "boot":
+            in_a_boot = sum(self.runs_in_boot(task) for task in self.tasks)
+            return (self.warmup + self.blocks) * len(self.arms) * in_a_boot
         return (1 + self.warmup + self.blocks) * len(self.arms) * len(self.tasks)
+
+    def runs_in_boot(self, task: Task) -> int:
+        """Return how often a task is run in a boot: the first run, and those that count."""
+        if task.workload == BOOT or not isinstance(self.target, SshTarget):
+            return 1
+        return 1 + self.target.runs_per_boot
 
     def configuration_of(self, arm: str) -> Configuration:
         """Return the configuration an arm runs under."""
@@ -190,7 +206,7 @@ def read_campaign(path: Path) -> Campaign:
     """
     source = str(path)
     try:
-        text = path.read_bytes()
+        text = read_whole(path, limit_bytes=_LIMIT_BYTES)
     except OSError as error:
         raise SpecError(f"cannot be read ({error.strerror})", source=source) from error
     return parse_campaign(text, source=source, default_title=path.stem)

@@ -10,8 +10,9 @@ from excise.lab.machine import Machine
 
 # How often a configuration is entered. `run`: whenever the order of runs says so, which is cheap on
 # a running machine. `block`: once in each block, for what a boot or a reboot enters. `once`: one
-# visit holds all blocks, for machines that repeat exactly.
-Entry = Literal["run", "block", "once"]
+# visit holds all blocks, for machines that repeat exactly. `boot`: once in each block, by a reboot;
+# the first run of each task after it is kept apart.
+Entry = Literal["run", "block", "once", "boot"]
 
 
 class LocalTarget(
@@ -95,6 +96,15 @@ class SshTarget(
         keepalive: Silence after which the other side is asked for a sign of life; the connection
             is given up at the third question without an answer.
         give_up: For how long a lost connection is tried again.
+        reboot: Whether each configuration is entered by a reboot, with the words of its `cmdline`.
+        machine: With `reboot`: host name or machine id of the machine; no other is touched.
+        runs_per_boot: With `reboot`: runs of each task in a boot, beyond the first one after it.
+        boot_attempts: With `reboot`: how often a boot is tried before it is skipped.
+        boot_timeout: With `reboot`: longest wait for the machine to be back.
+        max_boots: With `reboot`: most boots of the whole campaign; twice as many as it needs when
+            None.
+        reset: With `reboot`: command run here that switches a machine off and on that did not come
+            back.
     """
 
     host: Annotated[str, msgspec.Meta(min_length=1)]
@@ -108,11 +118,18 @@ class SshTarget(
     connect_timeout: str = "15s"
     keepalive: str = "5s"
     give_up: str = "10min"
+    reboot: bool = False
+    machine: str | None = None
+    runs_per_boot: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    boot_attempts: Annotated[int, msgspec.Meta(ge=1, le=10)] = 3
+    boot_timeout: str = "5min"
+    max_boots: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    reset: list[str] = []
 
     @property
     def entry(self) -> Entry:
         """Return how often a configuration is entered."""
-        return "run"
+        return "boot" if self.reboot else "run"
 
     @property
     def twins(self) -> int:

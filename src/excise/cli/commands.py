@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str | Group] = {
     "demo": "excise.cli.demo:demo",
     "doctor": "excise.cli.doctor:doctor",
     "run": "excise.cli.run:run",
+    "campaign": "excise.cli.campaign:app",
     "import": "excise.cli.import_:import_",
     "show": "excise.cli.show:show",
     "compare": "excise.cli.compare:compare",

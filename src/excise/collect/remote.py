@@ -367,8 +367,7 @@ class RemoteMachine:
             raise
         except (ssh.Error, OSError, TimeoutError) as error:
             self._drop()
-            number = error.errno if isinstance(error, OSError) else None
-            reason = os.strerror(number) if number else str(error) or type(error).__name__
+            reason = _reason(error)
             raise ConnectionLost(reason, source=self.name) from error
 
     def _drop(self) -> None:
@@ -415,3 +414,12 @@ class RemoteMachine:
         return Output(
             exit_code=process.exit_status, stdout=bytes(out or b""), stderr=bytes(err or b"")
         )
+
+
+def _reason(error: Exception) -> str:
+    """Return why a connection broke, in words; asyncio's own are about its calls."""
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

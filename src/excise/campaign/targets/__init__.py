@@ -149,6 +149,10 @@ def target_of(
             "--jobs is for guests of the lab: runs at the same time on one machine would be "
             "measured against each other"
         )
+    if isinstance(spec, SshTarget) and spec.reboot:
+        from excise.campaign.targets.reboot import RebootCampaignTarget
+
+        return RebootCampaignTarget(campaign, spec=spec, on_stage=on_stage)
     if isinstance(spec, SshTarget):
         from excise.campaign.targets.ssh import SshCampaignTarget
 

@@ -60,12 +60,17 @@ def address_of(spec: SshTarget) -> SshAddress:
         known_hosts=spec.known_hosts,
         check_host_key=spec.check_host_key,
         config=spec.config,
-        connect_timeout_s=_seconds(spec.connect_timeout, "connect_timeout"),
-        keepalive_s=_seconds(spec.keepalive, "keepalive"),
+        connect_timeout_s=seconds_of(spec.connect_timeout, "connect_timeout"),
+        keepalive_s=seconds_of(spec.keepalive, "keepalive"),
     )
 
 
-def _seconds(text: str, key: str) -> float:
+def seconds_of(text: str, key: str) -> float:
+    """Return the seconds of a duration in `[target]`.
+
+    Raises:
+        SpecError: If it is none, or not above zero.
+    """
     try:
         seconds = parse_duration(text) / 1e9
     except UsageError as error:
@@ -92,6 +97,14 @@ class SshCampaignTarget:
     def require(self) -> None:
         """Connect, and raise HostError unless the probe runs there and every program is there."""
         machine = self._connected()
+        try:
+            self._look(machine)
+        except BaseException:
+            self._machine = None
+            machine.close()
+            raise
+
+    def _look(self, machine: RemoteMachine) -> None:
         architecture = machine.insist(lambda: machine.run("uname -m")).text.strip()
         probe = probe_for(architecture, given=self._spec.probe)
         self._probe = probe
@@ -131,8 +144,7 @@ class SshCampaignTarget:
         """Copy the probe and start its launcher; all is removed on the way out."""
         machine = self._connected()
         assert self._probe is not None, "require comes first"
-        session = SshSession(
-            self._campaign,
+        session = self._new_session(
             capture,
             machine=machine,
             probe=self._probe,
@@ -151,11 +163,16 @@ class SshCampaignTarget:
             self._machine = None
             machine.close()
 
+    def _new_session(
+        self, capture: Capture, *, machine: RemoteMachine, probe: ForeignProbe, folder: str
+    ) -> SshSession:
+        return SshSession(self._campaign, capture, machine=machine, probe=probe, folder=folder)
+
     def _connected(self) -> RemoteMachine:
         if self._machine is None:
             machine = RemoteMachine(
                 address_of(self._spec),
-                patience_s=_seconds(self._spec.give_up, "give_up"),
+                patience_s=seconds_of(self._spec.give_up, "give_up"),
                 on_wait=self._tell,
             )
             try:

@@ -1,0 +1,120 @@
+"""`excise campaign`: campaigns with reboots, looked at, paused and undone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from excise.cli.options import JsonOption, print_json
+from excise.errors import UsageError
+
+if TYPE_CHECKING:
+    from excise.campaign.spec import Campaign
+
+app = typer.Typer(no_args_is_help=True, help="Campaigns with reboots: status, pause, undo.")
+CaptureFolder = Annotated[
+    Path, typer.Argument(metavar="CAPTURE", help="The capture that the campaign writes.")
+]
+
+
+@app.command("status")
+def status(capture: CaptureFolder, as_json: JsonOption = False) -> None:
+    """Say how far a campaign has come, and what was added to the machine's boot loader.
+
+    Example: excise campaign status ima.excise
+    """
+    from excise.campaign.boot_state import read_state, wants_pause
+    from excise.campaign.run import runs_recorded
+
+    campaign = _campaign(capture)
+    state = read_state(capture)
+    found: dict[str, Any] = {
+        "runs": runs_recorded(campaign, capture),
+        "runs_of": campaign.runs,
+        "pause_asked": wants_pause(capture),
+        "boots": state.boots,
+        "boots_failed": state.failed,
+        "skipped": state.skipped,
+        "booted_for": state.arm or None,
+        "boot_loader_changed": state.loader or None,
+    }
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(f"{found['runs']} of {found['runs_of']} runs")
+    if campaign.target.entry == "boot":
+        typer.echo(f"{state.boots} boots, {state.failed} failed")
+        for arm in state.skipped:
+            typer.echo(f"skipped: {arm}")
+        typer.echo(f"booted for: {state.arm or 'nothing of this campaign'}")
+        typer.echo(
+            f"entries in {state.loader}; `excise campaign undo {capture}` removes them"
+            if state.loader
+            else "the boot loader is as it was"
+        )
+    if wants_pause(capture):
+        typer.echo("a pause was asked for: it stops before the next boot")
+
+
+@app.command("pause")
+def pause(capture: CaptureFolder, as_json: JsonOption = False) -> None:
+    """Have a campaign with reboots stop before its next boot; `excise run` goes on with it.
+
+    Example: excise campaign pause ima.excise
+    """
+    from excise.campaign.boot_state import ask_to_pause
+
+    _require_boots(_campaign(capture), capture)
+    ask_to_pause(capture)
+    if as_json:
+        print_json({"pause_asked": True})
+        return
+    typer.echo("It stops before its next boot; the same `excise run` goes on with it.", err=True)
+
+
+@app.command("undo")
+def undo(
+    capture: CaptureFolder,
+    reboot: Annotated[
+        bool, typer.Option("--reboot/--no-reboot", help="Also boot what it booted before.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Restore the boot configuration of the machine; the runs stay.
+
+    Example: excise campaign undo ima.excise
+    """
+    from excise.campaign.targets.reboot import undo_boots
+
+    campaign = _campaign(capture)
+    _require_boots(campaign, capture)
+    restored = undo_boots(campaign, capture, reboot=reboot)
+    if as_json:
+        print_json({"restored": True, "rebooted": restored.rebooted, "loader": restored.loader})
+        return
+    typer.echo(
+        f"{restored.loader} is as it was"
+        + ("; the machine was rebooted into it" if restored.rebooted else ""),
+        err=True,
+    )
+
+
+def _campaign(capture: Path) -> Campaign:
+    from excise.campaign.spec import from_plain
+    from excise.capture.store import MANIFEST, read_manifest
+
+    kept = read_manifest(capture).campaign
+    if "tasks" not in kept:
+        raise UsageError("holds no campaign", source=str(capture))
+    return from_plain(kept, source=str(capture / MANIFEST))
+
+
+def _require_boots(campaign: Campaign, capture: Path) -> None:
+    if campaign.target.entry != "boot":
+        raise UsageError(
+            "is of a campaign without reboots",
+            source=str(capture),
+            hint="Interrupt `excise run` (Ctrl-C); the same command goes on",
+        )

@@ -1,0 +1,296 @@
+"""Which configuration a machine boots next, through its own boot loader, and back again.
+
+GRUB: a script of our own in `/etc/grub.d` has GRUB's own `10_linux` write the entry of the running
+kernel once for each configuration, with its words added; `grub-reboot` chooses one of them for the
+next boot alone. So a boot that fails falls back to the entry the machine always had. systemd-boot:
+an entry file for each configuration, and `bootctl set-oneshot`. Nothing that was there is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from excise.collect.remote import Output
+from excise.errors import HostError
+
+MARK: Final = "excise.configuration="
+_GRUB_SCRIPT: Final = "/etc/grub.d/42_excise"
+_GRUB_CFG: Final = "/boot/grub/grub.cfg"
+_KEPT: Final = "/var/lib/excise/boot"
+_LOADERS: Final = "/boot/efi/loader /boot/loader /efi/loader"
+# A block device below these is one that GRUB cannot write its environment to: the choice for one
+# boot would stay for all.
+_NOT_WRITABLE: Final = ("btrfs", "zfs", "f2fs", "squash4", "iso9660")
+# Of all entries that GRUB's own script writes: that of the kernel that runs now, by another name.
+_WORDS: Final = "excise.words"
+_NAME: Final = "excise-entry"
+_TAKE_RUNNING: Final = """\
+/^menuentry / {
+    inside = 1; mine = 0; recovery = /recovery/
+    text = "menuentry \\"" name "\\" --id " name " {\\n"
+    next
+}
+inside { text = text $0 "\\n" }
+inside && $1 == "linux" && substr($2, length($2) - length(release)) == "-" release { mine = 1 }
+inside && /^}/ {
+    inside = 0
+    if (mine && !recovery && !done) { printf "%s", text; done = 1 }
+}
+"""
+_GRUB_HEAD: Final = """\
+#!/bin/sh
+# Written by excise for a campaign with reboots; `excise campaign undo` removes it.
+set -e
+GRUB_DISABLE_SUBMENU=true
+GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {words}"
+export GRUB_DISABLE_SUBMENU GRUB_CMDLINE_LINUX
+entry=$(/etc/grub.d/10_linux 2>/dev/null |
+    awk -v name={name} -v release="$(uname -r)" {take})
+test -n "$entry"
+"""
+
+
+class Shell(Protocol):
+    """Something that runs a script on the machine: over ssh, or here."""
+
+    name: str
+
+    def run(self, script: str, *, stdin: bytes = b"", timeout_s: float = 60.0) -> Output:
+        """Run it and wait for its end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootEntry:
+    """A configuration to boot.
+
+    Attributes:
+        number: Its number, which its entry is called by and `/proc/cmdline` tells.
+        words: Words added to the kernel's command line.
+    """
+
+    number: int
+    words: tuple[str, ...]
+
+    @property
+    def mark(self) -> str:
+        """Return the word by which the running kernel says that it is this one."""
+        return f"{MARK}{self.number}"
+
+
+class BootLoader(Protocol):
+    """A boot loader that can be told what to boot once."""
+
+    name: str
+
+    def install(self, entries: Sequence[BootEntry]) -> None:
+        """Add the entries. Doing it twice does no harm."""
+        ...
+
+    def choose(self, entry: BootEntry) -> None:
+        """Have the next boot, and no other, use an entry."""
+        ...
+
+    def undo(self) -> None:
+        """Remove what was added, and check that all is as it was."""
+        ...
+
+
+def boot_loader(shell: Shell) -> BootLoader:
+    """Return the boot loader that the machine has.
+
+    Raises:
+        HostError: If it has none that is known, or one that cannot be told what to boot once.
+    """
+    script = (
+        "command -v update-grub >/dev/null && command -v grub-reboot >/dev/null && "
+        f"test -e {_GRUB_CFG} && echo grub && exit; "
+        "bootctl is-installed >/dev/null 2>&1 && echo systemd-boot"
+    )
+    found = _root(shell).run(script).text.split()
+    if "grub" in found:
+        return Grub(_root(shell))
+    if "systemd-boot" in found:
+        return SystemdBoot(_root(shell))
+    raise HostError(
+        "has neither GRUB with update-grub and grub-reboot nor systemd-boot",
+        source=shell.name,
+        hint="A campaign with reboots tells the boot loader what to boot by its own tool",
+    )
+
+
+def _root(shell: Shell) -> Shell:
+    if shell.run("id -u").text.strip() != "0":
+        raise HostError(
+            "changing what is booted needs root", source=shell.name, hint='user = "root"'
+        )
+    return shell
+
+
+class Grub:
+    """GRUB as Debian, Ubuntu and their kin set it up."""
+
+    name = "grub"
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def install(self, entries: Sequence[BootEntry]) -> None:
+        """Add an entry for each configuration; what was there is kept first.
+
+        Raises:
+            HostError: If GRUB cannot forget a choice, or update-grub fails.
+        """
+        self._require_writable_environment()
+        keep = (
+            f"umask 077; mkdir -p {_KEPT} && cd {_KEPT} && "
+            f"{{ test -e grub.cfg || {{ cp -p {_GRUB_CFG} grub.cfg.new && "
+            "grub-editenv - list >grubenv.new && mv grubenv.new grubenv && sync && "
+            "mv grub.cfg.new grub.cfg; }; }"
+        )
+        _require(self._shell, keep, what="keeping the boot configuration")
+        script = _grub_script(entries).encode()
+        write = f"cat >{_GRUB_SCRIPT}.new && chmod 755 {_GRUB_SCRIPT}.new && "
+        write += f"mv {_GRUB_SCRIPT}.new {_GRUB_SCRIPT} && update-grub && sync"
+        _require(self._shell, write, what="update-grub", stdin=script, timeout_s=600.0)
+        for entry in entries:
+            _require(
+                self._shell,
+                f"grep -q {shlex.quote(_entry_id(entry))} {_GRUB_CFG}",
+                what=f"finding the entry {_entry_id(entry)} in {_GRUB_CFG}",
+            )
+
+    def choose(self, entry: BootEntry) -> None:
+        """Have the next boot, and no other, use an entry."""
+        words = f"grub-reboot {shlex.quote(_entry_id(entry))} && sync"
+        _require(self._shell, words, what="grub-reboot", timeout_s=120.0)
+
+    def undo(self) -> None:
+        """Remove the script, its entries and a choice not yet used; check that all is as it was.
+
+        Raises:
+            HostError: If grub.cfg or its environment is not what it was.
+        """
+        script = f"""\
+rm -f {_GRUB_SCRIPT} {_GRUB_SCRIPT}.new
+test -e {_KEPT}/grub.cfg || exit 0
+grub-editenv - unset next_entry
+update-grub || exit 1
+cmp {_KEPT}/grub.cfg {_GRUB_CFG} || {{
+    echo "{_GRUB_CFG} is not what it was; the old one is {_KEPT}/grub.cfg" >&2; exit 1; }}
+grub-editenv - list | cmp {_KEPT}/grubenv - || {{
+    echo "GRUB's environment is not what it was; the old one is {_KEPT}/grubenv" >&2; exit 1; }}
+rm -rf {_KEPT}; rmdir {_KEPT.rpartition("/")[0]} 2>/dev/null; sync
+"""
+        _require(self._shell, script, what="restoring the boot configuration", timeout_s=600.0)
+
+    def _require_writable_environment(self) -> None:
+        asked = self._shell.run(
+            "grub-probe --target=fs /boot/grub; grub-probe --target=abstraction /boot/grub",
+            timeout_s=120.0,
+        )
+        words = asked.text.split()
+        wrong = [word for word in words if word in _NOT_WRITABLE] + words[1:]
+        if not words or wrong:
+            raise HostError(
+                f"GRUB cannot write to the folder it is in ({' '.join(wrong) or asked.reason}), so "
+                "it could not forget what it was told to boot once",
+                source=self._shell.name,
+                hint="Put /boot on a plain ext4, xfs or FAT partition",
+            )
+
+
+def _entry_id(entry: BootEntry) -> str:
+    return f"excise-{entry.number}"
+
+
+def _quoted_for_grub(word: str) -> str:
+    """Return a word as GRUB's script language takes it."""
+    plain = all(letter.isalnum() or letter in "_-.,=:/@+%" for letter in word)
+    return word if plain else "'" + word.replace("'", "'\\''") + "'"
+
+
+def _grub_script(entries: Sequence[BootEntry]) -> str:
+    """Return the script that update-grub runs: GRUB's own entry once for each configuration."""
+    lines = [_GRUB_HEAD.format(take=shlex.quote(_TAKE_RUNNING), words=_WORDS, name=_NAME)]
+    for entry in entries:
+        words = " ".join(_quoted_for_grub(word) for word in (*entry.words, entry.mark))
+        edits = f"s,{_WORDS},{_for_sed(words)},; s,{_NAME},{_entry_id(entry)},g"
+        lines.append(f"printf '%s\\n' \"$entry\" | sed {shlex.quote(edits)}\n")
+    return "".join(lines)
+
+
+def _for_sed(text: str) -> str:
+    """Return a text as the replacement of `s,,,`."""
+    return re.sub(r"([\\&,])", r"\\\1", text)
+
+
+class SystemdBoot:
+    """systemd-boot, with the entry files of the boot loader specification."""
+
+    name = "systemd-boot"
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def install(self, entries: Sequence[BootEntry]) -> None:
+        """Add an entry file for each configuration, a copy of the one that was booted."""
+        folder, current = self._current()
+        text = _require(self._shell, f"cat {shlex.quote(current)}", what="reading it").text
+        for entry in entries:
+            words = " ".join((*entry.words, entry.mark))
+            lines = [line for line in text.splitlines() if not line.startswith("title")]
+            lines = [f"{line} {words}" if line.startswith("options") else line for line in lines]
+            if not any(line.startswith("options") for line in lines):
+                lines.append(f"options {words}")
+            data = "\n".join([f"title excise {entry.number}", *lines]) + "\n"
+            path = shlex.quote(f"{folder}/excise-{entry.number}.conf")
+            _require(
+                self._shell, f"cat >{path} && sync", what="writing an entry", stdin=data.encode()
+            )
+
+    def choose(self, entry: BootEntry) -> None:
+        """Have the next boot, and no other, use an entry."""
+        _require(
+            self._shell,
+            f"bootctl set-oneshot excise-{entry.number}.conf && sync",
+            what="bootctl set-oneshot",
+        )
+
+    def undo(self) -> None:
+        """Remove the entry files and a choice not yet used."""
+        script = "bootctl set-oneshot '' 2>/dev/null\n"
+        script += f"for d in {_LOADERS}; do rm -f $d/entries/excise-[0-9]*.conf; done; sync"
+        _require(self._shell, script, what="restoring the boot configuration")
+
+    def _current(self) -> tuple[str, str]:
+        """Return the folder of entries, and the file of the entry that was booted."""
+        listed = self._shell.run("bootctl list --json=short")
+        if listed.exit_code == 0:
+            for each in json.loads(listed.stdout or b"[]"):
+                path = each.get("path", "")
+                if each.get("isSelected") and path.endswith(".conf"):
+                    return path.rpartition("/")[0], path
+        script = (
+            f'for d in {_LOADERS}; do grep -l "$(uname -r)" $d/entries/*.conf; done 2>/dev/null'
+        )
+        files = [each for each in self._shell.run(script).text.split() if "/excise-" not in each]
+        if not files:
+            raise HostError(
+                "has no entry file of the kernel that runs now", source=self._shell.name
+            )
+        return files[0].rpartition("/")[0], files[0]
+
+
+def _require(
+    shell: Shell, script: str, *, what: str, stdin: bytes = b"", timeout_s: float = 60.0
+) -> Output:
+    done = shell.run(script, stdin=stdin, timeout_s=timeout_s)
+    if done.exit_code != 0:
+        raise HostError(f"{what} failed: {done.reason}", source=shell.name)
+    return done
