@@ -141,35 +141,37 @@ def join(
     if [issuer, nonce, credential].count(None) != 2:
         raise UsageError("give one of --issuer, --nonce and --credential")
     expected = _group(group)
-    if credential is not None:
-        _take_credential(folder, credential, credential_signature, group, tpm, as_json=as_json)
-        return
-    _make_key(
-        folder,
-        tpm,
-        handle,
-        bind,
-        quoting=quoting,
-        replace=replace,
-        clear=clear,
-        owner_auth=_password(owner_auth),
-    )
-    if nonce is not None:
-        _offline_key(folder, nonce, tpm, as_json=as_json)
-        return
+    from excise.attest.daa.folders import folder_lock
     from excise.attest.daa.joining import join as ask
     from excise.attest.service import ServiceClient
 
-    with ServiceClient(str(issuer), ca_file=ca) as client:
-        joined = ask(
-            client,
+    with folder_lock(folder):  # of two joins at once, one would keep the credential of the other
+        if credential is not None:
+            _take_credential(folder, credential, credential_signature, group, tpm, as_json=as_json)
+            return
+        _make_key(
             folder,
-            expected=expected,
-            certificates=[_der(name) for name in ek_certificate or []],
-            ek=_ek(ek),
-            endorsement_auth=_password(endorsement_auth),
+            tpm,
+            handle,
+            bind,
+            quoting=quoting,
+            replace=replace,
+            clear=clear,
+            owner_auth=_password(owner_auth),
         )
-    _say_joined(joined, as_json=as_json)
+        if nonce is not None:
+            _offline_key(folder, nonce, tpm, as_json=as_json)
+            return
+        with ServiceClient(str(issuer), ca_file=ca) as client:
+            joined = ask(
+                client,
+                folder,
+                expected=expected,
+                certificates=[_der(name) for name in ek_certificate or []],
+                ek=_ek(ek),
+                endorsement_auth=_password(endorsement_auth),
+            )
+        _say_joined(joined, as_json=as_json)
 
 
 @app.command("sign")

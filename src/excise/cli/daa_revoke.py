@@ -62,10 +62,13 @@ def revoke(
         raise UsageError(f"--empty {kind!r} is neither keys nor pseudonyms")
     if empty is not None and list_file.exists():
         raise UsageError("exists already", source=str(list_file))
-    if kind == "keys":
-        count = _revoke_key(list_file, secret_key, bare=bare)
-    else:
-        count = _revoke_pseudonym(list_file, signature, basename_bytes(basename), bare=bare)
+    from excise.attest.daa.folders import folder_lock
+
+    with folder_lock(list_file.parent):  # of two at once, one would be lost
+        if kind == "keys":
+            count = _revoke_key(list_file, secret_key, bare=bare)
+        else:
+            count = _revoke_pseudonym(list_file, signature, basename_bytes(basename), bare=bare)
     if as_json:
         print_json({"list": str(list_file), "kind": kind, "entries": count})
     else:

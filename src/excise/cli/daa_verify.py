@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from excise.cli.daa_options import (
-    BasenameOption,
     MessageOption,
     NonceOption,
     basename_bytes,
@@ -39,7 +38,16 @@ def daa(
             show_default=False,
         ),
     ] = None,
-    basename: BasenameOption = None,
+    basename: Annotated[
+        str | None,
+        typer.Option(
+            "--basename",
+            "-b",
+            metavar="TEXT",
+            help="Basename it must be made under, with a pseudonym. [default: it must have none]",
+            show_default=False,
+        ),
+    ] = None,
     nonce: NonceOption = None,
     revoked_keys: Annotated[
         str | None,

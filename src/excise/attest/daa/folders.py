@@ -9,6 +9,7 @@ written whole or not at all, and secrets only for their owner to read.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -75,6 +76,36 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot be made ({error.strerror})", source=str(path)) from None
+
+
+@contextmanager
+def folder_lock(path: Path) -> Iterator[None]:
+    """Keep a folder, made where it is not there, from being filled by two at once.
+
+    Raises:
+        UsageError: Another process fills it now, or it cannot be made or locked.
+    """
+    make_folder(path)
+    try:
+        held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"cannot be opened ({error.strerror})", source=str(path)) from None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise UsageError(
+            "another process writes keys there now",
+            source=str(path),
+            hint="Choose another folder, or wait until it is done",
+        ) from None
+    except OSError as error:
+        os.close(held)
+        raise UsageError(f"cannot be locked ({error.strerror})", source=str(path)) from None
+    try:
+        yield
+    finally:
+        os.close(held)
 
 
 def read_json(path: Path, *, form: str) -> dict[str, Any]:
@@ -166,13 +197,18 @@ def init_issuer(path: Path, *, rule: KeyAssurance) -> IssuerFolder:
     """Make a new group: its keys, and what it asks of members.
 
     Raises:
-        UsageError: The folder holds an issuer already, or cannot be written.
+        UsageError: The folder holds an issuer already, gets one by another process now, or cannot
+            be written.
     """
     if rule.protection is KeyProtection.SOFTWARE and (rule.pcr_policy or rule.quoting):
         raise UsageError(
             "a key in software is bound to no PCRs, and quotes none", hint="Admit TPMs only"
         )
-    make_folder(path)
+    with folder_lock(path):
+        return _fill_issuer(path, rule)
+
+
+def _fill_issuer(path: Path, rule: KeyAssurance) -> IssuerFolder:
     if (path / "isk.bin").exists():
         raise UsageError(
             "holds an issuer's key already, on which a whole group hangs",

@@ -2,11 +2,13 @@
 
 xaptum's tools read bare lists: secret keys of 32 bytes, or pseudonyms of 65, one after the other.
 Such a file says neither how long it is nor for which basename its pseudonyms are, so lists may also
-be kept as JSON, which does. A list that cannot be read, or is empty without saying so, is an error.
+be kept as JSON, which does. A list that cannot be read, or is empty without saying so, is an error;
+so is any other text, which has no bytes but those of a bare list too.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -58,9 +60,14 @@ def _chunks(data: bytes, size: int, *, count: int | None, kind: str, source: str
 def _document(data: bytes, *, kind: str, count: int | None, source: str) -> dict[str, Any]:
     """Return the fields of a JSON list, all of the right type."""
     try:
-        read = json.loads(data)
+        read = json.loads(data, object_pairs_hook=lambda pairs: _unique(pairs, source))
     except (ValueError, RecursionError):
-        raise FormatError("neither JSON nor a bare list", source=source, field=kind) from None
+        raise FormatError(
+            "text, and so neither JSON nor a bare list",
+            source=source,
+            field=kind,
+            hint="A bare list is binary: entries one after the other; excise daa revoke makes both",
+        ) from None
     if not isinstance(read, dict) or read.get("format") != FORMAT:
         raise FormatError(f"not a list of the form {FORMAT}", source=source, field="format")
     if read.get("kind") != kind:
@@ -84,9 +91,26 @@ def _document(data: bytes, *, kind: str, count: int | None, source: str) -> dict
     return read
 
 
+def _unique(pairs: list[tuple[str, Any]], source: str) -> dict[str, Any]:
+    """Return an object of JSON whose names differ: of two `entries`, the last would count alone."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise FormatError("a name occurs twice in a JSON object", source=source)
+    return found
+
+
 def is_json_list(data: bytes) -> bool:
-    """Return whether a list is in JSON; a bare one may begin with a brace, but is no text."""
-    return data[:1] == b"{" and data.isascii()
+    """Return whether a list is text, and so must be JSON; a bare one is binary.
+
+    Random entries are no text: of 32 bytes, less than one in 2³² has no control character and is
+    UTF-8 (UTF-16 begins with its mark).
+    """
+    encoding = "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return bool(text) and all(one.isprintable() or one.isspace() or one == "\ufeff" for one in text)
 
 
 def _render(kind: str, entries: Sequence[bytes], basename: bytes | None) -> bytes:
