@@ -264,3 +264,9 @@ def test_call_sites_are_kept_in_the_capture(tmp_path: Path) -> None:
         if record.metric == "call_site"
     ]
     assert sites == [("file_open", "caller=g", 1)]
+
+
+def test_a_slowdown_within_the_untraced_runs_is_not_called_one(tmp_path: Path) -> None:
+    found = traced(tmp_path, untraced_wall_ns=[2_000, 1_000])
+    out = " ".join(render(build_hook_trace(found, title="t"), format="text", width=100).split())
+    assert "no slowdown is told apart" in out

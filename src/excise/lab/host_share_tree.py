@@ -149,7 +149,7 @@ def _libraries(tree: Path) -> set[str]:
     """Return the paths of all shared libraries that the tree's programs and modules link to."""
     found: set[str] = set()
     for path in _elf_files(tree):
-        found |= set(_linked(path))
+        found |= set(linked_libraries(path))
     # What the TPM's software stack opens by name when it is told where the TPM is.
     for library in list(found):
         if Path(library).name.startswith("libtss2-tctildr"):
@@ -163,7 +163,8 @@ def _elf_files(tree: Path) -> Iterator[Path]:
     yield from sorted(path for path in tree.rglob("*.so*") if path.is_file())
 
 
-def _linked(path: Path) -> list[str]:
+def linked_libraries(path: Path) -> list[str]:
+    """Return the paths of the shared libraries that a program or library is linked to."""
     done = subprocess.run(
         ["ldd", str(path)],
         capture_output=True,

@@ -9,7 +9,7 @@ import polars as pl
 
 from excise.cost.hook_coverage import GroupCoverage, coverage_by_group
 from excise.cost.hook_operations import hook_name, is_hook
-from excise.cost.hook_trace import BPFTRACE, HookTrace
+from excise.cost.hook_trace import BPFTRACE, HookTrace, TraceSummary
 from excise.report import tables
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
 from excise.units import format_ns
@@ -72,7 +72,7 @@ def _traced(found: HookTrace) -> list[Block]:
             Paragraph(
                 text=f"Traced it took {format_ns(float(known.wall_ns))}, untraced "
                 f"{format_ns(known.untraced_ns)}{cold if len(known.untraced_wall_ns) == 1 else ''}"
-                f": {100 * (known.slowdown - 1):+.1f} %.",
+                f": {100 * (known.slowdown - 1):+.1f} %{_told_apart(known)}.",
                 kind="result",
             )
         )
@@ -86,6 +86,13 @@ def _traced(found: HookTrace) -> list[Block]:
     if known.stopped:
         blocks.append(Paragraph(text="A signal ended the trace early.", kind="warning"))
     return blocks
+
+
+def _told_apart(known: TraceSummary) -> str:
+    """Return what to add where a run without the tracer took as long as the traced one."""
+    if known.wall_ns > max(known.untraced_wall_ns):
+        return ""
+    return ", within what the runs without the tracer took: no slowdown is told apart"
 
 
 def _functions_table(
