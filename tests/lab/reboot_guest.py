@@ -170,7 +170,7 @@ def reboot_guest(folder: Path) -> Iterator[SshTarget]:
         identities=[str(folder / "key")],
         check_host_key=False,
         config="/dev/null",
-        connect_timeout="20s",
+        connect_timeout="45s",
         keepalive="10s",
         reboot=True,
         machine=HOST_NAME,
