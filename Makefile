@@ -4,7 +4,7 @@ PY := $(VENV)/bin/python
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 BLOCKS ?= 40
 
-.PHONY: demo demo-host test test-lab lint docs build bench clean help
+.PHONY: demo demo-host test test-lab test-long lint docs build bench clean help
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -50,10 +50,15 @@ test: lint docs
 	cargo test --workspace --quiet
 	$(PY) -m pytest -m "not lab" -n 2 --dist loadfile
 
-## make test-lab  the long tests: kills, a fresh Debian root, fuzzing, guests
+## make test-lab  the slower tests: kills, a fresh Debian root, fuzzing, guests
 test-lab: build
 	tools/setup.sh lab
-	$(PY) -m pytest -m lab -v
+	$(PY) -m pytest -m "lab and not long" -v
+
+## make test-long the longest: campaigns of reboots, fifty connections cut, fifty tracers killed
+test-long: build
+	tools/setup.sh lab
+	$(PY) -m pytest -m long -v
 
 ## make bench     figures against peers (benchmarks/RESULTS.md says on which machine)
 bench: build

@@ -361,6 +361,16 @@ def test_nothing_more_is_printed_when_the_reader_goes(capture: Path) -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_a_closed_standard_stream_changes_no_answer(closed: str) -> None:
+    for words, code in (("--version", 0), ("show reference:lsmpmon-2008", 0), ("show nothing", 3)):
+        done = subprocess.run(
+            ["sh", "-c", f"{PROGRAM} {words} {closed}"], capture_output=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+        assert b"Traceback" not in done.stderr
+
+
 def test_a_full_disk_is_an_error_and_not_a_traceback(capture: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(

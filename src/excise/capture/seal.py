@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from excise.capture.store import EVIDENCE, PARTIAL, SEAL, Capture, now, sha256_of, write_durably
+from excise.capture.store import EVIDENCE, SEAL, Capture, is_partial, now, sha256_of, write_durably
 from excise.errors import CaptureError, Refused
 from excise.files import read_whole
 
@@ -64,8 +64,11 @@ def sealed_files(path: Path) -> list[str]:
     """
     files = (file for file in sorted(path.rglob("*")) if file.is_file())
     names = [file.relative_to(path).as_posix() for file in files]
-    apart = (SEAL, SEAL + PARTIAL)
-    return [name for name in names if name not in apart and not name.startswith(f"{EVIDENCE}/")]
+    return [name for name in names if not _is_seal(name) and not name.startswith(f"{EVIDENCE}/")]
+
+
+def _is_seal(name: str) -> bool:
+    return name == SEAL or (name.startswith(f"{SEAL}.") and is_partial(name))
 
 
 def read_seal(path: Path) -> Seal | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import secrets
 import time
 import uuid
 from collections.abc import Iterator
@@ -238,7 +239,7 @@ def _is_empty(path: Path) -> bool:
     """Tell whether a folder holds nothing but what an interrupted `Capture.create` leaves."""
     if not path.is_dir():
         return False
-    left = {each.name for each in path.iterdir()} - {RAW, MANIFEST + PARTIAL}
+    left = {each.name for each in path.iterdir() if not is_partial(each.name)} - {RAW}
     return not left and not any((path / RAW).glob("*"))
 
 
@@ -254,14 +255,36 @@ def end_of_last_line(fd: int, size: int) -> int:
     return 0
 
 
+def is_partial(name: str) -> bool:
+    """Return whether a file is what `write_durably` left of a write that was cut short."""
+    return name.endswith(PARTIAL)
+
+
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file's content so that a crash leaves the old or the new, never a part."""
-    temporary = path.with_name(path.name + PARTIAL)
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    """Replace a file's content so that a crash leaves the old or the new, never a part.
+
+    A symbolic link is followed. What is no regular file, such as a device or a pipe, is written to
+    and not replaced. Of several writers at once, one's content stands whole.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            file.write(data)
+        return
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        with temporary.open("wb") as file:
+            if path.exists():
+                os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

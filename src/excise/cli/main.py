@@ -33,12 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _interrupt)
+    _open_closed_streams()
     # What is imported is no garbage. Looking for some of it there, and once more at the end, takes
     # a sixth of a short command's processor time.
     gc.disable()
-    import typer
+    try:
+        import typer
 
-    from excise.cli.program import app
+        from excise.cli.program import app
+    except KeyboardInterrupt:
+        sys.exit(130)
 
     gc.enable()
     atexit.register(gc.freeze)
@@ -77,6 +81,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = HostError.exit_code
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Give a standard stream that was closed (`>&-`) the null device: nobody is to be told."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        if descriptor != number:
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _require_text(words: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,6 +71,14 @@ def verifier(
             "--revoked-pseudonyms", metavar="FILE", help="Pseudonyms to refuse.", show_default=False
         ),
     ] = None,
+    trust_stated_pcrs: Annotated[
+        bool,
+        typer.Option(
+            "--trust-stated-pcrs",
+            help="Accept PCR values that are the sensor's word, and not its TPM's, as the original "
+            "did.",
+        ),
+    ] = False,
     signing_key: Annotated[
         Path | None,
         typer.Option(
@@ -98,7 +107,10 @@ def verifier(
     from excise.attest.service import SessionStore
     from excise.attest.verifier.database import Database
 
-    found = _policy(group, rule, policy, exclude, revoked_keys, revoked_pseudonyms)
+    found = replace(
+        _policy(group, rule, policy, exclude, revoked_keys, revoked_pseudonyms),
+        trust_stated_pcrs=trust_stated_pcrs,
+    )
     key = _signing_key(signing_key)
     opened = Database(database)
     service = SensorVerifier(

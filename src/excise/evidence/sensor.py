@@ -10,7 +10,8 @@
 6. `sensor.state`: the PCR values are the TPM's and not just what the sensor says: the TPM quoted
    them with its key of the group, or that key is bound to them.
 
-The answer is PASSED only if signature, list and, where given, reference digests all pass.
+The answer is PASSED only if signature, list and, where given, reference digests all pass, and the
+PCR values are proven: a host can make up any list and the values that it leads to.
 """
 
 from __future__ import annotations
@@ -67,8 +68,18 @@ class SensorAppraisal(AppraisalResult):
         """Return why the answer is not PASSED, one sentence each."""
         if self.outcome is Outcome.PASSED:
             return ()
+        if self.outcome is Outcome.NOT_COVERED:
+            open_parts = [name for name, part in self.parts.items() if part is not Outcome.PASSED]
+            return (
+                *(f"{name}: not covered" for name in open_parts),
+                *(f"{c.id}: {c.got}. {c.detail}" for c in self.checks if _is_open_state(c)),
+            )
         wrong = [check for check in self.checks if check.outcome is self.outcome]
         return tuple(f"{c.id}: {c.got or c.detail or c.expected}".rstrip() for c in wrong)
+
+
+def _is_open_state(check: Check) -> bool:
+    return check.id == "sensor.state" and check.outcome is Outcome.NOT_COVERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +91,14 @@ class SensorPolicy:
         assurance: What the group's issuer asks of keys; None when not known.
         references: Digests that files must have; None to judge the list's integrity alone.
         options: How entries are judged.
+        trust_stated_pcrs: Whether to accept PCR values that are the sensor's word only.
     """
 
     daa: DaaVerifier
     assurance: KeyAssurance | None = None
     references: Policy | None = None
     options: AppraisalOptions = field(default_factory=AppraisalOptions)
+    trust_stated_pcrs: bool = False
 
 
 def appraise_transaction(
@@ -131,11 +144,13 @@ def appraise_transaction(
         quote=quoted,
     )
     listed, judged, list_checks = _judge_list(message, policy, checkpoint)
-    checks += [*signed.checks, *list_checks, _state_check(policy.assurance, quoted)]
+    state = _state_check(policy.assurance, quoted, message)
+    checks += [*signed.checks, *list_checks, state]
     parts = {"signature": signed.verdict, "list": listed.verdict if listed else Outcome.FAILED}
     if policy.references is not None:
         parts["references"] = _references_outcome(listed, judged)
-    outcome = _outcome(checks, parts)
+    believed = state.outcome is Outcome.PASSED or policy.trust_stated_pcrs
+    outcome = _outcome(checks, parts, believed=believed)
     return SensorAppraisal(
         subject="sensor",
         checks=tuple(checks),
@@ -156,11 +171,11 @@ def _references_outcome(listed: ImaAppraisal | None, judged: PolicyAppraisal | N
     return listed.verdict if nothing_new else judged.verdict
 
 
-def _outcome(checks: list[Check], parts: Mapping[str, Outcome]) -> Outcome:
+def _outcome(checks: list[Check], parts: Mapping[str, Outcome], *, believed: bool) -> Outcome:
     if verdict_of(checks) is Outcome.FAILED or Outcome.FAILED in parts.values():
         return Outcome.FAILED
     good = all(outcome is Outcome.PASSED for outcome in parts.values())
-    return Outcome.PASSED if good else Outcome.NOT_COVERED
+    return Outcome.PASSED if good and believed else Outcome.NOT_COVERED
 
 
 def _judge_list(
@@ -259,23 +274,30 @@ def _quoted(attest: bytes, message: SensorMessage) -> QuotedState:
     return QuotedState(attest=attest, pcrs=values)
 
 
-def _state_check(assurance: KeyAssurance | None, quoted: QuotedState | None) -> Check:
-    bound = assurance is not None and assurance.pcr_policy is not None
-    by_quote = quoted is not None and any(_IMA_PCR in held for held in quoted.pcrs.values())
-    if by_quote:
-        got = "quoted by the TPM"
-    elif bound and assurance is not None:
-        got = f"keys bound to {assurance.selection}"
+def _state_check(
+    assurance: KeyAssurance | None, quoted: QuotedState | None, message: SensorMessage
+) -> Check:
+    """Return whether IMA's register is the TPM's in each bank that the message has it of."""
+    banks = {bank for bank, held in message.pcrs.items() if _IMA_PCR in held}
+    by_quote = {b for b, held in (quoted.pcrs if quoted else {}).items() if _IMA_PCR in held}
+    bound: set[str] = set()
+    if assurance is not None and assurance.pcr_policy is not None and assurance.selection:
+        selection = parse_selection(assurance.selection)
+        bound = {bank for bank, indices in selection if _IMA_PCR in indices}
+    if by_quote & banks:
+        got = f"quoted by the TPM: {', '.join(sorted(by_quote))}"
+    elif bound & banks:
+        got = f"keys bound to {assurance.selection if assurance else ''}"
     else:
         got = "the sensor's word"
-    proven = by_quote or bound
+    proven = bool((by_quote | bound) & banks)
     return Check(
         id="sensor.state",
         outcome=Outcome.PASSED if proven else Outcome.NOT_COVERED,
-        expected=f"PCR {_IMA_PCR} quoted, or keys that sign in one state only",
+        expected=f"PCR {_IMA_PCR} quoted, or keys that sign with one value of it only",
         got=got,
         clause="TPM Library Part 3, TPM2_Quote and TPM2_PolicyPCR",
-        detail="" if proven else "Join with --quoting, or with --bind.",
+        detail="" if proven else "Join with --quoting: the TPM then vouches for its PCRs.",
     )
 
 

@@ -78,9 +78,17 @@ def write_member(group: Group, folder: Path) -> Path:
 
 
 @contextmanager
-def running_verifier(*options: str | Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Start `excise sensor verifier` and yield its URL and process."""
-    with running("sensor", "verifier", "--listen", "127.0.0.1:0", *options) as started:
+def running_verifier(
+    *options: str | Path, stated: bool = True
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start `excise sensor verifier` and yield its URL and process.
+
+    Args:
+        options: Further options.
+        stated: Whether it believes PCR values that no TPM vouches for.
+    """
+    words: list[str | Path] = ["sensor", "verifier", "--listen", "127.0.0.1:0", *options]
+    with running(*words, *(["--trust-stated-pcrs"] if stated else [])) as started:
         yield started
 
 

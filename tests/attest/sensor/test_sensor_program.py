@@ -162,7 +162,7 @@ def test_a_quoting_key_proves_the_pcrs_it_sends_and_no_others(tmp_path: Path, fa
         tempfile.TemporaryDirectory(prefix="swtpm") as folder,
         software_tpm(Path(folder)) as tpm,
         running("daa", "issuer", "serve", issuer, "--listen", "127.0.0.1:0") as (join_url, _),
-        running_verifier(*options) as (url, _),
+        running_verifier(*options, stated=False) as (url, _),
     ):
         _extend(tpm.tcti, machine)
         joined = excise(
@@ -196,13 +196,14 @@ def test_a_key_in_a_tpm_bound_to_its_state_signs_for_the_state_that_tpm_is_in(
     _extend(swtpm.tcti, machine)
     issuer, member = tmp_path / "issuer", tmp_path / "member"
     made = excise(
-        *("daa", "issuer", "init", issuer, "--admit", "tpm", "--pcr", f"sha256:7={'00' * 32}")
+        *("daa", "issuer", "init", issuer, "--admit", "tpm"),
+        *("--pcr", f"sha256:10={machine.pcrs['sha256'][10].hex()}"),
     )
     assert made.returncode == 0, made.stderr
     with running("daa", "issuer", "serve", issuer, "--listen", "127.0.0.1:0") as (url, _):
         joined = excise(
             *("daa", "member", "join", member, "--issuer", url, "--tpm", swtpm.tcti),
-            *("--bind", "sha256:7"),
+            *("--bind", "sha256:10"),
         )
         assert joined.returncode == 0, joined.stderr
     options: list[str | Path] = [
@@ -211,7 +212,8 @@ def test_a_key_in_a_tpm_bound_to_its_state_signs_for_the_state_that_tpm_is_in(
         "--group-rule",
         issuer / "group.json",
     ]
-    with running_verifier(*options, "--database", tmp_path / "db", "--basename", "b") as (url, _):
+    options += ["--database", tmp_path / "db", "--basename", "b"]
+    with running_verifier(*options, stated=False) as (url, _):
         words: list[str | Path] = ["sensor", "transaction", "--source", face, "--verifier", url]
         words += ["--list", machine.list_path, "--member", member, "--tpm", swtpm.tcti, "--json"]
         done = excise(*words, "--loop", "2")
@@ -223,7 +225,7 @@ def test_a_key_in_a_tpm_bound_to_its_state_signs_for_the_state_that_tpm_is_in(
         outcomes = {check["id"]: check["outcome"] for check in found.json()["checks"]}
         assert outcomes["daa.pcr_state"] == outcomes["sensor.state"] == "PASSED"
         # Another state: the key no longer signs.
-        swtpm.tool("tpm2_pcrextend", f"7:sha256={'11' * 32}")
+        swtpm.tool("tpm2_pcrextend", f"10:sha256={'11' * 32}")
         other = excise(*words)
         assert other.returncode == 4
         assert "which have other values now" in other.stderr

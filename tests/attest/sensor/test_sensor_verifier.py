@@ -28,8 +28,16 @@ from excise.attest.service import ServiceClient
 from excise.errors import Refused
 from excise.evidence.checks import Outcome
 from excise.evidence.cose_key import read_key
-from excise.evidence.daa import RevokedKeys, framed_message
+from excise.evidence.daa import (
+    DaaVerifier,
+    KeyAssurance,
+    KeyProtection,
+    RevokedKeys,
+    framed_message,
+    policy_pcr_digest,
+)
 from excise.evidence.ear import verify_ear
+from excise.evidence.sensor import SensorPolicy, appraise_transaction
 from excise.evidence.sensor_message import PURPOSE, SensorMessage
 
 BASENAME = "door-7"
@@ -119,6 +127,25 @@ def test_a_list_that_goes_on_from_elsewhere_is_asked_for_from_where_it_is_known(
         with pytest.raises(Refused, match="known here end at 0") as caught:
             _transact(client, beyond, stranger)
     assert caught.value.differences == ("known_list_end=0",)
+
+
+@pytest.mark.parametrize("selection", ["", "sha256:0", "sha1:10"])
+def test_pcr_values_that_are_the_sensors_word_are_not_covered(
+    machine: Machine, group: Group, selection: str
+) -> None:
+    """Also where its key is bound to other registers than that of the list."""
+    bound = policy_pcr_digest({"sha256": {0: machine.pcrs["sha256"][0]}}) if selection else None
+    assurance = KeyAssurance(protection=KeyProtection.TPM, pcr_policy=bound, selection=selection)
+    policy = SensorPolicy(daa=DaaVerifier(group.public, assurance=assurance), assurance=assurance)
+    data = _message(machine).to_bytes()
+    framed = framed_message(purpose=PURPOSE, nonce=b"n", payload=data)
+    signature = sign(group.key, group.credential, message=framed).to_bytes()
+    found = appraise_transaction(data, signature, nonce=b"n", policy=policy)
+    state = next(check for check in found.checks if check.id == "sensor.state")
+    assert (state.outcome, state.got) == (Outcome.NOT_COVERED, "the sensor's word")
+    if selection != "sha1:10":  # whose values the message does not have: the policy fails
+        assert found.outcome is Outcome.NOT_COVERED
+        assert found.reasons()[0].startswith("sensor.state: the sensor's word")
 
 
 def test_a_boot_begins_the_list_anew(client: ServiceClient, machine: Machine, group: Group) -> None:
