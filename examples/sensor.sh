@@ -17,7 +17,7 @@ trap 'for p in $started; do kill "$p" 2>/dev/null || :; done' EXIT
 trap 'exit 130' INT TERM
 wait_for() { # wait_for FILE: until it has a line, or its program's end
     n=0
-    while [ ! -s "$1" ] && [ $n -lt 300 ]; do
+    while [ ! -s "$1" ] && [ $n -lt 1200 ]; do
         sleep 0.1
         n=$((n + 1))
     done
