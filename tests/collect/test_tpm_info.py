@@ -14,7 +14,7 @@ from excise.collect.tpm.codes import base_code, explain, is_absence
 from excise.collect.tpm.info import firmware_text, kernel_default, read_info
 from excise.collect.tpm.sessions import kdfa
 from excise.collect.tpm.wire import Link, Reader, open_link
-from excise.errors import HostError
+from excise.errors import FormatError, HostError
 from software_tpm import SoftwareTpm, require
 
 require("tpm2_pytss")
@@ -136,6 +136,26 @@ def test_the_kernels_default_is_told_by_what_it_shows(
     found = kernel_default(module=module, sysfs=sysfs, release="6.x")
     assert (found.mode, found.pcr_integrity) == (mode, protected)
     assert found.reasons
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "no line sets a CONFIG_ option"),
+        (b"host,verdict\nCONFIGURATION\n", "no line sets a CONFIG_ option"),
+        (gzip.compress(b"nothing"), "no line sets a CONFIG_ option"),
+        (gzip.compress(ON)[:-9], "cannot be read"),
+        (b"\x1f\x8b" + bytes(40), "cannot be read"),
+        (gzip.compress(bytes(65 << 20)), "more than 67,108,864 bytes"),
+    ],
+)
+def test_what_is_no_kernel_configuration_says_nothing_of_an_option(
+    tmp_path: Path, data: bytes, reason: str
+) -> None:
+    place = tmp_path / "config"
+    place.write_bytes(data)
+    with pytest.raises(FormatError, match=reason):
+        kernel_default(config=place)
 
 
 def test_another_kernels_configuration_is_judged_by_itself(tmp_path: Path) -> None:

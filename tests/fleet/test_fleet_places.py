@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -154,8 +155,20 @@ def test_a_store_that_is_not_there_or_no_store_is_refused(tmp_path: Path) -> Non
     (tmp_path / "bad.sqlite").write_bytes(b"this is no database, and long enough to be read" * 9)
     with pytest.raises(UsageError, match="cannot be opened"):
         open_store(str(tmp_path / "bad.sqlite"))
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(FormatError, match="cannot be read as the state of a fleet"):
         read_states(str(tmp_path / "bad.sqlite"))
+    (tmp_path / "table.csv").write_text("host,verdict\n")
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "pipe.sqlite")
+    (tmp_path / "folder.sqlite").mkdir()
+    for name in ("table.csv", "pipe", "pipe.sqlite", "folder.sqlite"):
+        for opened in (read_states, open_store):
+            with pytest.raises(FormatError, match="and no state of a fleet by this name"):
+                opened(str(tmp_path / name))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "host.json").write_text('{"another": "file"}')
+    with pytest.raises(FormatError, match="empty: host"):
+        read_states(str(tmp_path / "empty"))
     with pytest.raises(UsageError, match="unknown kind of URL"):
         folder_at("nosuchkind://x/y")
 

@@ -244,9 +244,16 @@ def show(
 
     moment = _moment(since)
     compiled = _policy(policy, exclude, None, None, {})
+    states = read_states(state)
+    if not states:
+        raise UsageError(
+            "holds no state of any host",
+            source=state,
+            hint="Name the --state of `excise fleet verify`.",
+        )
     with ExitStack() as stack:
         outputs = _Outputs(stack, report=report, candidates=candidates, results=results)
-        answers = _answers(read_states(state), compiled, packages, moment)
+        answers = _answers(states, compiled, packages, moment)
         found = outputs.write(answers, None, rows=rows)
     _conclude(answers, None, found, as_json=as_json)
 

@@ -137,12 +137,13 @@ def rotate_key(
 
     Example: excise verifier rotate-key --database verifier.sqlite
     """
-    from excise.attest.verifier import Records, open_database, rotate
+    from excise.attest.verifier import Records, open_database, require_keys, rotate
     from excise.cli.corim import read_private_key
 
     given = read_private_key(key) if key is not None else None
     if given is not None and given.curve.name != "secp256r1":
         raise UsageError("results are signed with ES256, on P-256", source=key)
+    require_keys(database)
     with open_database(database) as opened:
         kid = rotate(Records(opened), key=given)
     if as_json:

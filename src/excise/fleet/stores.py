@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, Self
 from urllib.parse import quote, unquote
 
 from excise.errors import FormatError, UsageError
-from excise.fleet.places import Folder, folder_at
+from excise.fleet.places import Folder, folder_at, is_local
 from excise.fleet.records import HostState, decode_state
 
 _SQLITE_ENDINGS: Final = (".sqlite", ".sqlite3", ".db")
@@ -49,12 +49,32 @@ def open_store(where: str, *, read_only: bool = False) -> StateStore:
         read_only: Whether it is only asked, perhaps while a round writes it.
 
     Raises:
-        UsageError: It cannot be opened, or is something else.
+        UsageError: It cannot be opened.
+        FormatError: It is something else.
         HostError: What a URL needs is not installed.
     """
+    _require_place(where)
     if where.endswith(_SQLITE_ENDINGS) and "://" not in where:
         return SqliteStore(Path(where), read_only=read_only)
     return FolderStore(folder_at(where))
+
+
+def _require_place(where: str) -> None:
+    """Refuse what is there and can be no store: a table, a pipe, a folder named as a database."""
+    if not is_local(where):
+        return
+    path = Path(where.removeprefix("file://"))
+    database = where.endswith(_SQLITE_ENDINGS) and "://" not in where
+    if not path.exists() or (path.is_file() if database else path.is_dir()):
+        return
+    kind = "a folder" if path.is_dir() else "a file" if path.is_file() else "a device or a pipe"
+    wanted = "an SQLite file" if database else "a folder with one JSON file a host"
+    raise FormatError(
+        f"is {kind}, and no state of a fleet by this name: that is {wanted}",
+        source=where,
+        hint=f"SQLite files end in {', '.join(_SQLITE_ENDINGS)}; --state of `excise fleet verify` "
+        "makes both",
+    )
 
 
 def read_states(where: str) -> list[HostState]:
@@ -62,7 +82,7 @@ def read_states(where: str) -> list[HostState]:
 
     Raises:
         UsageError: There is no such store.
-        FormatError: A state cannot be read.
+        FormatError: It is something else, or a state cannot be read.
     """
     if "://" not in where and not Path(where).exists():
         raise UsageError(
@@ -193,7 +213,9 @@ class SqliteStore:
         try:
             yield from self._connection.execute(text, values)
         except sqlite3.Error as error:
-            raise UsageError(f"cannot be read ({error})", source=str(self._path)) from error
+            raise FormatError(
+                f"cannot be read as the state of a fleet ({error})", source=str(self._path)
+            ) from error
 
     def close(self) -> None:
         """Close the file."""

@@ -4,7 +4,7 @@ from excise.attest.verifier.database import Database, open_database
 from excise.attest.verifier.engine import Engine
 from excise.attest.verifier.records import Records
 from excise.attest.verifier.service import VerifierSettings, verifier_app
-from excise.attest.verifier.signing import rotate
+from excise.attest.verifier.signing import require_keys, rotate
 
 __all__ = [
     "Database",
@@ -12,6 +12,7 @@ __all__ = [
     "Records",
     "VerifierSettings",
     "open_database",
+    "require_keys",
     "rotate",
     "verifier_app",
 ]

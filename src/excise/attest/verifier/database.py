@@ -117,7 +117,7 @@ class Database:
             HostError: The database failed or is closed.
         """
         if self._closed:
-            raise HostError("the database is closed", source=_shown(self.url))
+            raise HostError("the database is closed", source=shown_url(self.url))
         loop = asyncio.get_running_loop()
         request = _Request(work, loop, loop.create_future())
         self._queue.put(request)
@@ -215,12 +215,12 @@ def _connector(url: str) -> Callable[[], Connection]:
         return lambda: _Postgres(url)
     if "://" in url or not url:
         raise UsageError(
-            f"{_shown(url)!r} is no database", hint="A file's path, or postgresql://HOST/NAME"
+            f"{shown_url(url)!r} is no database", hint="A file's path, or postgresql://HOST/NAME"
         )
     return lambda: _Sqlite(url.removeprefix("sqlite:"))
 
 
-def _shown(url: str) -> str:
+def shown_url(url: str) -> str:
     """Return a URL without its password."""
     head, at, tail = url.rpartition("@")
     if not at:
@@ -299,7 +299,7 @@ class _Postgres:
             self._connection = psycopg.connect(url, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
             text = str(error).strip().replace("\n", " ")
-            raise HostError(f"cannot be connected to ({text})", source=_shown(url)) from None
+            raise HostError(f"cannot be connected to ({text})", source=shown_url(url)) from None
 
     def begin(self) -> None:
         self._connection.execute("BEGIN")

@@ -8,11 +8,15 @@ before a rotation can still be verified.
 from __future__ import annotations
 
 import hashlib
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from excise.attest.verifier.database import Cursor, open_database, shown_url
 from excise.attest.verifier.records import Records
-from excise.errors import FormatError
+from excise.errors import FormatError, UsageError
 from excise.evidence.base64text import encode_base64url
 
 if TYPE_CHECKING:
@@ -82,6 +86,55 @@ def rotate(records: Records, *, key: EllipticCurvePrivateKey | None = None) -> s
     kid = thumbprint(made)
     records.keep_key(kid, pem)
     return kid
+
+
+def require_keys(url: str) -> None:
+    """Check that a database holds signing keys, and write nothing to what does not.
+
+    Raises:
+        UsageError: There is no such file.
+        FormatError: It is no database of a verifier, or holds no key.
+        HostError: It cannot be opened.
+    """
+    source = url.removeprefix("sqlite:")
+    if "://" in url:
+        with open_database(url) as opened:
+            held = opened.run_now(_keys_in_postgres)
+    else:
+        if not Path(source).exists():
+            raise UsageError(
+                "is not there, so that no key of it can be rotated",
+                source=source,
+                hint="Name the --database of `excise verifier serve`",
+            )
+        held = _keys_in_sqlite(Path(source))
+    if not held:
+        raise FormatError(
+            "is no database of a verifier with a signing key",
+            source=shown_url(source),
+            hint="Name the --database of `excise verifier serve`, which makes the first key",
+        )
+
+
+def _keys_in_postgres(cursor: Cursor) -> int:
+    named = "SELECT count(*) FROM information_schema.tables WHERE table_name = 'signing_keys'"
+    if not cursor.execute(named).fetchone()[0]:
+        return 0
+    return int(cursor.execute("SELECT count(*) FROM signing_keys").fetchone()[0])
+
+
+def _keys_in_sqlite(path: Path) -> int:
+    if not path.is_file():
+        return 0
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as opened:
+            return int(opened.execute("SELECT count(*) FROM signing_keys").fetchone()[0])
+    except sqlite3.Error as error:
+        raise FormatError(
+            f"is no database of a verifier ({error})",
+            source=str(path),
+            hint="Name the --database of `excise verifier serve`",
+        ) from None
 
 
 def thumbprint(key: EllipticCurvePrivateKey) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import platform
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, cast
 
 from excise.capture.manifest import Fact
 from excise.collect.host import read_word
@@ -18,10 +18,14 @@ from excise.collect.tpm import capability
 from excise.collect.tpm.codes import ALGORITHMS
 from excise.collect.tpm.sessions import make_null_primary
 from excise.collect.tpm.wire import Link, TpmError, device_path
+from excise.errors import FormatError
+from excise.files import read_stream
 
 SYSFS: Final = Path("/sys/class/tpm")
 MODULE: Final = Path("/sys/module/tpm/parameters")
 HMAC_OPTION: Final = "CONFIG_TCG_TPM2_HMAC"
+_CONFIG_LINE: Final = re.compile(r"^(?:CONFIG_\w+=|# CONFIG_\w+ is not set)", re.MULTILINE)
+_CONFIG_BYTES: Final = 64 << 20
 
 _MAKERS: Final = {
     "AMD": ("AMD", "firmware"),
@@ -285,17 +289,42 @@ def _option(config: Path | None, release: str, reasons: list[str]) -> bool | Non
     places = [config] if config else [Path("/proc/config.gz"), Path(f"/boot/config-{release}")]
     for place in places:
         try:
-            data = place.read_bytes()
-        except OSError:
+            text = _config_text(place)
+        except FormatError:
+            if config:
+                raise
             continue
-        with contextlib.suppress(OSError, EOFError):
-            data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-        text = data.decode(errors="replace")
         found = re.search(rf"^{HMAC_OPTION}=(\w)", text, re.M)
         reasons.append(f"{HMAC_OPTION} is {found[1] if found else 'not set'} in {place.name}.")
         return bool(found and found[1] == "y")
     reasons.append(f"No configuration of the kernel is kept here: {HMAC_OPTION} is not known.")
     return None
+
+
+def _config_text(path: Path) -> str:
+    """Return a kernel configuration, which may be packed by gzip.
+
+    Raises:
+        FormatError: It cannot be read, or is none: saying nothing, it would seem to say "not set".
+    """
+    try:
+        with path.open("rb") as file:
+            packed = file.peek(2)[:2] == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as stream:
+            data = read_stream(
+                cast("BinaryIO", stream), source=str(path), limit_bytes=_CONFIG_BYTES
+            )
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"cannot be read ({reason})", source=str(path)) from error
+    text = data.decode(errors="replace")
+    if not _CONFIG_LINE.search(text):
+        raise FormatError(
+            "is no kernel configuration: no line sets a CONFIG_ option",
+            source=str(path),
+            hint="Name a kernel's .config, /boot/config-RELEASE or /proc/config.gz",
+        )
+    return text
 
 
 def _null_name(link: Link, notes: list[str]) -> str | None:
