@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from excise.attest.verifier import Records, open_database, rotate
 from excise.cli.main import main
 from excise.evidence.ear import sign_ear
 from token_builders import (
@@ -143,6 +144,10 @@ def test_a_result_is_checked_as_who_relies_on_it(folder: Path, excise: Program) 
     }
     words = ("verify", "ear", "-", "--key", "verifier.pem")
     good = sign_ear(claims, private_key("verifier")).encode()
+    done = excise(*words, stdin=good)
+    assert done.returncode == 2
+    assert "any old result would do. Give --nonce, or --any-nonce" in done.stderr
+    words = (*words, "--any-nonce")
     assert excise(*words, stdin=good).returncode == 0
     assert excise(*words, "--max-age", "5min", stdin=good).returncode == 1
     claims["submods"] = {"PSA_IOT": {"ear.status": "warning"}}
@@ -204,12 +209,17 @@ def test_an_unsigned_corim_fails_its_check_unless_that_is_allowed(
 
 
 def test_a_key_is_rotated_from_the_command_line(folder: Path, excise: Program) -> None:
-    first = json.loads(excise("verifier", "rotate-key", "--json").stdout)["kid"]
+    with open_database("verifier.sqlite") as database:
+        first = rotate(Records(database))
     private = private_key("v").private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "v.pem").write_bytes(private)
     done = excise("verifier", "rotate-key", "--key", "v.pem", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kid"] != first
+    done = excise("verifier", "rotate-key", "--database", "verifer.sqlite")
+    assert done.returncode == 2
+    assert "verifer.sqlite: is not there" in done.stderr
+    assert not (folder / "verifer.sqlite").exists()
     done = excise("verifier", "rotate-key", "--key", "vendor.pub")
     assert done.returncode == 3
     assert "not a private key in PEM without a password" in done.stderr

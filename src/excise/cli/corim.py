@@ -83,9 +83,11 @@ def show(
 
     Example: excise corim show imx-caam.cbor
     """
-    from excise.evidence.corim import read_corim
+    from excise.evidence.corim import MAX_CORIM_BYTES, read_corim
 
-    print_json(read_corim(read_input(document), source=document).as_json())
+    print_json(
+        read_corim(read_input(document, limit_bytes=MAX_CORIM_BYTES), source=document).as_json()
+    )
 
 
 @app.command("check")
@@ -110,6 +112,7 @@ def check(
     from excise.evidence.checks import AppraisalResult, Check, Outcome
     from excise.evidence.corim import (
         KNOWN_PROFILES,
+        MAX_CORIM_BYTES,
         CorimOptions,
         read_corim,
         read_endorsements,
@@ -117,7 +120,7 @@ def check(
     )
     from excise.evidence.cose_key import read_key
 
-    corim = read_corim(read_input(document), source=document)
+    corim = read_corim(read_input(document, limit_bytes=MAX_CORIM_BYTES), source=document)
     options = CorimOptions(
         keys=tuple(read_key(read_input(name), source=name) for name in key or ()),
         require_signed=not unsigned,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from excise.evidence.checks import AppraisalResult
 
 _TABLES = (".csv", ".tsv", ".md")
+_TABLE_BYTES = 64 << 20
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 
 def lint(
@@ -64,7 +66,26 @@ def lint(
 
 
 def _is_table(name: str) -> bool:
-    return name == "-" or name.lower().endswith(_TABLES)
+    """Return whether something is to be read as a table: by its name, or as what no capture is.
+
+    A capture is a folder or a Zstandard archive; a pipe can be neither, as its end is not known.
+    """
+    if name == "-" or name.lower().endswith(_TABLES):
+        return True
+    path = Path(name)
+    if name.startswith("reference:") or path.is_dir() or not path.exists():
+        return False
+    if not path.is_file():
+        return True
+    return not name.endswith(".tar.zst") and _first_bytes(path) != _ZSTANDARD
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_ZSTANDARD))
+    except OSError as error:
+        raise FormatError(f"cannot be read ({error.strerror})", source=str(path)) from error
 
 
 def _table(name: str) -> TextTable:
@@ -72,9 +93,11 @@ def _table(name: str) -> TextTable:
 
     label = "standard input" if name == "-" else Path(name).name
     try:
-        text = read_input(name).decode("utf-8-sig")
+        text = read_input(name, limit_bytes=_TABLE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FormatError("is not UTF-8 text", source=name, offset=error.start) from error
+        raise FormatError(
+            "is neither a capture nor a table in UTF-8 text", source=name, offset=error.start
+        ) from error
     return read_table(text, name=label)
 
 

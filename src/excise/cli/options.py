@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from excise.errors import FormatError, UsageError
-from excise.files import read_stream, read_whole
+from excise.files import LIMIT_BYTES, read_stream, read_whole
 
 if TYPE_CHECKING:
     from excise.events.dataset import Dataset
@@ -90,16 +90,20 @@ def margin_of(dataset: Dataset, given: str | None) -> float:
     return ratio
 
 
-def read_input(name: str) -> bytes:
+def read_input(name: str, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     """Return the bytes of a file, or of standard input for `-`.
 
+    Args:
+        name: As given on the command line.
+        limit_bytes: Bytes it may have at most.
+
     Raises:
-        FormatError: If the file cannot be read.
+        FormatError: If the file cannot be read, or is larger.
     """
     if name == "-":
-        return read_stream(sys.stdin.buffer, source="standard input")
+        return read_stream(sys.stdin.buffer, source="standard input", limit_bytes=limit_bytes)
     try:
-        return read_whole(Path(name))
+        return read_whole(Path(name), limit_bytes=limit_bytes)
     except OSError as error:
         raise FormatError(f"cannot be read ({error.strerror})", source=name) from error
 

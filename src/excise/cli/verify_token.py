@@ -140,6 +140,10 @@ def ear(
         str, typer.Option("--key", metavar="FILE", help="The verifier's public key, on P-256.")
     ],
     nonce: NonceOption = None,
+    any_nonce: Annotated[
+        bool,
+        typer.Option("--any-nonce", help="Accept a result whose challenge is not known here."),
+    ] = False,
     submodule: Annotated[
         list[str] | None,
         typer.Option(
@@ -172,6 +176,8 @@ def ear(
 ) -> None:
     """Check an attestation result as who relies on it: signature, form, status, challenge, age.
 
+    One of --nonce, --max-age and --any-nonce says how old results are told from new ones.
+
     Example: excise verify ear result.jwt --key verifier.jwk --nonce 0101...01 --submod PSA_IOT
     """
     from excise.evidence.cose_key import read_key
@@ -189,7 +195,7 @@ def ear(
         max_age_s=parse_duration(max_age) / 1e9 if max_age else None,
     )
     text = read_input(result).decode("utf-8", "replace").strip()
-    challenge = _nonce(nonce, any_nonce=True)
+    challenge = _nonce(nonce, any_nonce=any_nonce or max_age is not None, what="result")
     trusted = read_key(read_input(key), source=key)
     found = verify_ear(text, trusted, nonce=challenge, options=options)
     conclude([found], report=report, as_json=as_json)
@@ -214,13 +220,13 @@ def read_nonce(text: str) -> bytes:
         raise UsageError(f"--nonce {text!r} is neither hexadecimal nor base64") from None
 
 
-def _nonce(text: str | None, *, any_nonce: bool) -> bytes | None:
+def _nonce(text: str | None, *, any_nonce: bool, what: str = "token") -> bytes | None:
     if text is not None:
         return read_nonce(text)
     if not any_nonce:
         raise UsageError(
-            "no challenge was given, so that any old token would do",
-            hint="Give --nonce, or --any-nonce to accept a token that may be a replay",
+            f"no challenge was given, so that any old {what} would do",
+            hint=f"Give --nonce, or --any-nonce to accept a {what} that may be a replay",
         )
     return None
 

@@ -19,7 +19,7 @@ from excise.capture.archive import unpacked
 from excise.capture.manifest import Manifest
 from excise.capture.seal import require_unbroken
 from excise.capture.store import JOURNAL, journal_chunks, read_manifest
-from excise.errors import FormatError
+from excise.errors import CaptureError, FormatError
 from excise.events.dataset import Dataset
 from excise.events.schema import AGGREGATES, BATCHES, EVENTS, RUNS, Schema
 
@@ -47,10 +47,12 @@ def load_capture(path: Path, *, name: str | None = None, with_batches: bool = Fa
         with_batches: Whether to keep every batch of the probe's runs, not only their median.
 
     Raises:
-        CaptureError: If it is not a capture.
+        CaptureError: If there is no such path, or it is not a capture.
         Refused: If it is sealed and a file was changed since.
         FormatError: If a journal line cannot be read, with its line number.
     """
+    if not path.exists():
+        raise CaptureError("there is no such file or folder", source=str(path))
     with unpacked(path) as folder:
         require_unbroken(folder)
         manifest = read_manifest(folder)

@@ -285,15 +285,16 @@ def reading_checks(error: FormatError) -> tuple[Check, ...]:
     failed = {"tag": "cose.tag", "structure": "cose.structure"}.get(error.field or "")
     failed = failed or "cose.encoding"
     where = f" at offset {error.offset}" if error.offset is not None else ""
-    checks, outcome = [], Outcome.PASSED
+    made = ["cose.tag", "cose.encoding", "cose.structure"]  # the first byte tells the tag
+    checks = []
     for name, clause in _READING_CLAUSES.items():
         if name == failed:
-            got = f"{error.reason}{where}"
-            checks.append(Check(id=name, outcome=Outcome.FAILED, got=got, clause=clause))
-            outcome = Outcome.NOT_COVERED
+            outcome, got = Outcome.FAILED, f"{error.reason}{where}"
+        elif made.index(name) < made.index(failed):
+            outcome, got = Outcome.PASSED, ""
         else:
-            got = "" if outcome is Outcome.PASSED else "not reached"
-            checks.append(Check(id=name, outcome=outcome, got=got, clause=clause))
+            outcome, got = Outcome.NOT_COVERED, "not reached"
+        checks.append(Check(id=name, outcome=outcome, got=got, clause=clause))
     return tuple(checks)
 
 

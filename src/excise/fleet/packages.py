@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from excise.errors import FormatError
+from excise.files import read_whole
 
+_LIMIT_BYTES: Final = 256 << 20
 DPKG: Final = "dpkg"
 _INFO: Final = Path("/var/lib/dpkg/info")
 _MERGED: Final = ("/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/")
@@ -45,7 +47,7 @@ def read_packages(where: str) -> PackageMap:
     if where == DPKG or Path(where).is_dir():
         return _dpkg(_INFO if where == DPKG else Path(where))
     try:
-        text = Path(where).read_text("utf-8", "backslashreplace")
+        text = _text(Path(where))
     except OSError as error:
         raise FormatError(f"cannot be read ({error.strerror})", source=where) from error
     packages: dict[str, str] = {}
@@ -78,4 +80,8 @@ def _dpkg(folder: Path) -> PackageMap:
 
 
 def _lines(file: Path) -> Iterable[str]:
-    return file.read_text("utf-8", "backslashreplace").splitlines()
+    return _text(file).splitlines()
+
+
+def _text(path: Path) -> str:
+    return read_whole(path, limit_bytes=_LIMIT_BYTES).decode("utf-8", "backslashreplace")

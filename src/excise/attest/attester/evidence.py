@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from excise.attest.attester.keys import Signer
-from excise.errors import HostError, UsageError
+from excise.errors import FormatError, UsageError
 from excise.evidence.cbor import write_cbor
 from excise.evidence.cose import assemble_sign1, prepare_sign1
 from excise.evidence.psa import (
@@ -55,19 +55,22 @@ class Measured:
         """Return the SHA-256 over the files, read now.
 
         Raises:
-            HostError: A file cannot be read.
+            FormatError: A file cannot be read, or is none: a device has no end.
         """
         made = []
         for path in self.files:
             inner = hashlib.sha256()
             size = 0
             try:
+                if not path.is_file():
+                    path.stat()
+                    raise FormatError("cannot be measured: it is no file", source=str(path))
                 with path.open("rb") as file:
                     while part := file.read(_CHUNK):
                         inner.update(part)
                         size += len(part)
             except OSError as error:
-                raise HostError(
+                raise FormatError(
                     f"cannot be measured ({error.strerror})", source=str(path)
                 ) from None
             made.append((size, inner.digest()))

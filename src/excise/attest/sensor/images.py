@@ -78,7 +78,10 @@ def read_image(data: bytes, *, source: str) -> Image:
     except FormatError:
         raise
     except Exception as error:  # Pillow's decoders raise many kinds on broken files
-        raise FormatError(f"is no image: {error}", source=source) from error
+        # Where Pillow knows no format, its text names a Python object.
+        unknown = isinstance(error, pillow.UnidentifiedImageError)
+        reason = "of no format that Pillow knows" if unknown else str(error)
+        raise FormatError(f"is no image: {reason}", source=source) from error
     import numpy as np
 
     return Image(pixels=np.asarray(rgb, dtype=np.uint8), source=source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from excise.errors import HostError, Refused
+from excise.errors import HostError, Refused, UsageError
 
 TOKEN_BYTES: Final = 32
 
@@ -52,6 +53,9 @@ class SessionStore(Generic[_T]):
         lifetime_s: How long a session lasts from when it was opened, whatever happens in it.
         capacity: How many sessions may be open.
         clock: Seconds that only grow; for tests.
+
+    Raises:
+        UsageError: The lifetime is no time.
     """
 
     def __init__(
@@ -61,6 +65,8 @@ class SessionStore(Generic[_T]):
         capacity: int = 10_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if not (math.isfinite(lifetime_s) and lifetime_s > 0):
+            raise UsageError(f"a session of {lifetime_s} seconds", hint="Give a time above zero")
         self.lifetime_s = lifetime_s
         self._capacity = capacity
         self._clock = clock

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -330,5 +331,16 @@ def _unreachable(tcti: str, error: Exception) -> HostError:
     return HostError(
         f"no TPM answers: {error}",
         source=tcti,
-        hint="Name it as for tpm2-tools: device:/dev/tpmrm0, swtpm:path=…, mssim:host=…,port=…",
+        hint=_hint(tcti),
     )
+
+
+def _hint(tcti: str) -> str:
+    kind, _, rest = tcti.partition(":")
+    if kind != "swtpm":
+        return "Name it as for tpm2-tools: device:/dev/tpmrm0, swtpm:path=…, mssim:host=…,port=…"
+    named = re.search(r"path=([^,]+)", rest)
+    if named:
+        control = f"{named[1]}.ctrl"
+        return f"swtpm's control channel must listen too, at {control}; see docs/tpm.md"
+    return "swtpm's control channel must listen too, at the next port; see docs/tpm.md"

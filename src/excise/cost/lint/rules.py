@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -160,12 +161,30 @@ def _parse(data: bytes, source: str) -> Rules:
         rules = msgspec.toml.decode(data, type=Rules)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SpecError(str(error), source=source, hint="See docs/lint.md") from error
-    tolerances = [rule.tolerance for rule in rules.identity]
-    tolerances += [rule.tolerance for rule in rules.parts]
-    for tolerance in tolerances:
-        try:
-            parse_percentage(tolerance)
-        except UsageError as error:
-            reason = error.reason
-            raise SpecError(reason, source=source, key="tolerance", hint=error.hint) from error
+    for kind, found in (("identity", rules.identity), ("parts", rules.parts)):
+        for index, rule in enumerate(found):
+            _require_tolerance(rule.tolerance, source=source, key=f"{kind}[{index}].tolerance")
+    for index, identity in enumerate(rules.identity):
+        if not identity.parts:
+            raise SpecError(
+                "is empty, so that the rule would say nothing",
+                source=source,
+                key=f"identity[{index}].parts",
+                hint="Name the events that make up the total; see docs/lint.md",
+            )
+        if not (math.isfinite(identity.floor_us) and identity.floor_us >= 0):
+            raise SpecError(
+                f"{identity.floor_us} is no time from zero up",
+                source=source,
+                key=f"identity[{index}].floor_us",
+            )
     return rules
+
+
+def _require_tolerance(text: str, *, source: str, key: str) -> None:
+    try:
+        ratio = parse_percentage(text)
+    except UsageError as error:
+        raise SpecError(error.reason, source=source, key=key, hint=error.hint) from error
+    if not (math.isfinite(ratio) and ratio >= 0):
+        raise SpecError(f"{text!r} is no share from zero up", source=source, key=key)

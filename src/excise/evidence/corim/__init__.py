@@ -1,6 +1,7 @@
 """CoRIM and CoMID: reference values and trust anchors, read, written, signed and checked."""
 
 from excise.evidence.corim.document import (
+    MAX_CORIM_BYTES,
     Comid,
     Corim,
     CorimAppraisal,
@@ -30,6 +31,7 @@ from excise.evidence.corim.template import (
 
 __all__ = [
     "KNOWN_PROFILES",
+    "MAX_CORIM_BYTES",
     "PSA_PROFILE",
     "PSA_PROFILES_OLD",
     "Comid",

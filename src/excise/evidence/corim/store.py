@@ -7,7 +7,12 @@ from pathlib import Path
 
 from excise.errors import FormatError, Refused
 from excise.evidence.checks import Outcome
-from excise.evidence.corim.document import CorimOptions, read_corim, verify_corim
+from excise.evidence.corim.document import (
+    MAX_CORIM_BYTES,
+    CorimOptions,
+    read_corim,
+    verify_corim,
+)
 from excise.evidence.corim.profiles import (
     Endorsements,
     RealmReference,
@@ -16,6 +21,7 @@ from excise.evidence.corim.profiles import (
 )
 from excise.evidence.corim.template import build_from_folder, builds_in, unknown_build
 from excise.evidence.cose_key import VerificationKey
+from excise.files import read_whole
 
 
 class ReferenceStore:
@@ -153,6 +159,6 @@ def _documents(path: Path) -> list[tuple[str, bytes]]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_whole(path, limit_bytes=MAX_CORIM_BYTES)
     except OSError as error:
         raise FormatError(f"cannot be read ({error.strerror})", source=str(path)) from error

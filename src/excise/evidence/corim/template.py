@@ -18,10 +18,11 @@ from typing import Any, Final
 from excise.errors import FormatError, UsageError
 from excise.evidence.base64text import encode_base64
 from excise.evidence.cbor import Tag, write_cbor
-from excise.evidence.corim.document import write_corim
+from excise.evidence.corim.document import MAX_CORIM_BYTES, write_corim
 from excise.evidence.corim.profiles import PSA_PROFILE
 from excise.evidence.corim.schema import COMID, CORIM, TAG_COMID
 from excise.evidence.cose_key import VerificationKey
+from excise.files import read_whole
 
 DEFAULT_BUILD: Final = "default"
 _COMID_NAME: Final = re.compile(
@@ -75,7 +76,7 @@ def read_template(path: Path) -> dict[str, Any]:
         FormatError: The file cannot be read or holds no object.
     """
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_whole(path, limit_bytes=MAX_CORIM_BYTES))
     except OSError as error:
         raise FormatError(f"cannot be read ({error.strerror})", source=str(path)) from error
     except (ValueError, RecursionError) as error:

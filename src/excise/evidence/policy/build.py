@@ -12,8 +12,10 @@ from typing import Any, Final, TypeVar
 from excise.errors import FormatError
 from excise.evidence.policy.dsse import DSSE_PAYLOAD_TYPE, open_envelope
 from excise.evidence.policy.model import Description, Policy, assemble, compile_pattern
+from excise.files import read_whole
 
 _T = TypeVar("_T")
+_EXCLUDES_BYTES: Final = 64 << 20
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
 
@@ -79,7 +81,10 @@ class PolicyBuilder:
             FormatError: A line is no regular expression; with its number.
         """
         named = _label(source, label)
-        text = _reading(named, source.read_bytes) if isinstance(source, Path) else source
+        if isinstance(source, bytes):
+            text = source
+        else:
+            text = _reading(named, lambda: read_whole(source, limit_bytes=_EXCLUDES_BYTES))
         for number, line in enumerate(text.splitlines(), start=1):
             if not line.strip() or line.startswith(b"#"):
                 continue
