@@ -142,16 +142,19 @@ def test_what_the_probe_cannot_do_did_not_take_effect(tmp_path: Path, probe: lis
     ],
 )
 def test_a_probe_that_proves_something_else_has_not_proven_it(
-    monkeypatch: pytest.MonkeyPatch, option: list[str], answer: dict[str, object]
+    option: list[str], answer: dict[str, object]
 ) -> None:
     """The answers are ones that no working kernel gives: they stand for a broken one."""
-    monkeypatch.setattr("excise.campaign.effect.ask_probe", lambda *_words: {"mechanism": answer})
 
     def never(step: Exec) -> ExecResult:
         raise AssertionError(step)
 
     (effect,) = check_effects(
-        Configuration(name="on", probe=option), execute=never, prefix=[], work_directory="/"
+        Configuration(name="on", probe=option),
+        execute=never,
+        prefix=[],
+        work_directory="/",
+        ask=lambda *_words: {"mechanism": answer},
     )
     assert effect.outcome == "FAILED"
 

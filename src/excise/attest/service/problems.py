@@ -97,7 +97,8 @@ def problem_of(error: Exception) -> dict[str, Any]:
 def _response(body: dict[str, Any]) -> Response:
     text = json.dumps(body, default=str).encode()
     # A client that was refused for what it sent may be sending still: it cannot be gone on with.
-    headers = {"Connection": "close"} if body["status"] in (408, 413) else {}
+    # After an unexpected error the server ends the connection itself: a client must not use it on.
+    headers = {"Connection": "close"} if body["status"] in (408, 413, 500) else {}
     if body["status"] == 503:
         headers["Retry-After"] = "1"
     return Response(
