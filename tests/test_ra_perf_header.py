@@ -97,6 +97,18 @@ def test_another_clock_and_console_need_no_posix(tmp_path: Path) -> None:
     assert [loss.count for loss in reading.losses if "was full" in loss.reason] == [3]
 
 
+def test_the_example_of_its_first_comment_compiles_as_it_stands(tmp_path: Path) -> None:
+    comment = header().partition("*/")[0]
+    lines = [line[7:] for line in comment.splitlines() if line.startswith(" *     ")]
+    start, end = lines.index("#define _POSIX_C_SOURCE 199309L"), lines.index("}")
+    example = "\n".join(lines[start : end + 1]) + "\nvoid sign_ecdsa(void)\n{\n}\n"
+    text = _output(_built(tmp_path, example, "-std=c99"))
+    steps = [line.split("|")[2] for line in text.splitlines()]
+    assert steps == ["sign_ecdsa", "cmd_total", "perf_flush"]
+    reading = read(text.encode(), options=Options(source="log"), format_name="ra-perf")
+    assert reading.losses == []
+
+
 def test_a_posix_clock_that_is_hidden_is_named(tmp_path: Path) -> None:
     (tmp_path / "ra_perf.h").write_text(header())
     (tmp_path / "main.c").write_text('#include "ra_perf.h"\nint main(void) { return 0; }\n')

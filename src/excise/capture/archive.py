@@ -74,8 +74,9 @@ def unpacked(path: Path) -> Iterator[Path]:
         except FileNotFoundError as error:
             raise CaptureError("no such file", source=str(path)) from error
         except (OSError, EOFError, tarfile.TarError, zstandard.ZstdError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise CaptureError(
-                f"is not a whole capture archive: {error}", source=str(path)
+                f"is not a whole capture archive: {reason}", source=str(path)
             ) from error
         yield _capture_in(Path(folder))
 

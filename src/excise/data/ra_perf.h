@@ -6,17 +6,25 @@
  * printing took (perf_flush), and with the marks that found no room (perf_overflow), if any. All of
  * it is compiled out unless RA_PERF_ENABLED is defined.
  *
+ *     #define _POSIX_C_SOURCE 199309L
  *     #define RA_PERF_ENABLED
  *     #include "ra_perf.h"
  *
  *     RA_PERF_BUFFER(perf);
+ *     void sign_ecdsa(void);
  *
- *     RA_PERF_BEGIN(whole);
- *     RA_PERF_BEGIN(sign);
- *     sign_ecdsa(...);
- *     RA_PERF_END(perf, sign, "pta", "sign_ecdsa", "plain");
- *     RA_PERF_END(perf, whole, "pta", "cmd_total", "plain");
- *     RA_PERF_FLUSH(perf, "pta", "plain");
+ *     int main(void)
+ *     {
+ *         RA_PERF_BEGIN(whole);
+ *         RA_PERF_BEGIN(sign);
+ *         sign_ecdsa();
+ *         RA_PERF_END(perf, sign, "pta", "sign_ecdsa", "plain");
+ *         RA_PERF_END(perf, whole, "pta", "cmd_total", "plain");
+ *         RA_PERF_FLUSH(perf, "pta", "plain");
+ *         return 0;
+ *     }
+ *
+ * The first line shows CLOCK_MONOTONIC under -std=c99; RA_PERF_NOW and RA_PERF_HZ do without it.
  *
  * Layer, event and key are string literals of lower-case letters, digits and _. A key with labels,
  * such as "plain|build=imx_caam", prints them too.

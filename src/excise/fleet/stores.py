@@ -170,7 +170,8 @@ class SqliteStore:
                 "attempted_ns INTEGER NOT NULL, verified_ns INTEGER, state BLOB NOT NULL)"
             )
         except (OSError, sqlite3.Error) as error:
-            raise UsageError(f"cannot be opened ({error})", source=str(path)) from error
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"cannot be opened ({reason})", source=str(path)) from error
 
     def get(self, hosts: Iterable[str]) -> Mapping[str, bytes]:
         """Return the states of those hosts that have one."""

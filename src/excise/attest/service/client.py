@@ -39,7 +39,8 @@ class ServiceClient:
                 verify = ssl.create_default_context(cafile=str(ca_file))
             except (OSError, ssl.SSLError) as error:
                 raise FormatError(
-                    f"no certificates that can be read ({error})", source=str(ca_file)
+                    f"no certificates that can be read ({error.strerror or error})",
+                    source=str(ca_file),
                 ) from None
         self._client = httpx.Client(base_url=self._url, verify=verify, timeout=timeout_s)
 

@@ -244,7 +244,8 @@ class _Sqlite:
             # FULL waits for the disk at every commit, also in WAL mode.
             self._connection.execute("PRAGMA synchronous=FULL")
         except (OSError, sqlite3.Error) as error:
-            raise HostError(f"cannot be opened as a database ({error})", source=path) from None
+            reason = getattr(error, "strerror", None) or error
+            raise HostError(f"cannot be opened as a database ({reason})", source=path) from None
 
     def begin(self) -> None:
         # IMMEDIATE takes the write lock at once: two processes on one file wait for each other

@@ -161,10 +161,10 @@ def _parse(data: bytes, source: str) -> Rules:
         rules = msgspec.toml.decode(data, type=Rules)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SpecError(str(error), source=source, hint="See docs/lint.md") from error
-    for kind, found in (("identity", rules.identity), ("parts", rules.parts)):
-        for index, rule in enumerate(found):
-            _require_tolerance(rule.tolerance, source=source, key=f"{kind}[{index}].tolerance")
+    for index, parts in enumerate(rules.parts):
+        _require_tolerance(parts.tolerance, source=source, key=f"parts[{index}].tolerance")
     for index, identity in enumerate(rules.identity):
+        _require_tolerance(identity.tolerance, source=source, key=f"identity[{index}].tolerance")
         if not identity.parts:
             raise SpecError(
                 "is empty, so that the rule would say nothing",
