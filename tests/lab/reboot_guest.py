@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,12 +75,16 @@ def disk_image() -> Path:
         command += ["--format=tar", f"--include={PACKAGES}", "--skip=output/mknod"]
         command += [f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "man")]
         tree = into / "tree"
+        programs = {"PATH": f"{tool.root}/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         subprocess.run(
-            [*command, "bookworm", str(into / "root.tar")], check=True, capture_output=True
+            [*command, "bookworm", str(into / "root.tar")],
+            check=True,
+            capture_output=True,
+            env=programs,
         )
         tree.mkdir()
-        with tarfile.open(into / "root.tar") as archive:
-            archive.extractall(tree, filter="fully_trusted", numeric_owner=True)
+        unpack = ["tar", "-C", str(tree), "--numeric-owner", "-xpf", str(into / "root.tar")]
+        subprocess.run(unpack, check=True)
         _configure(tree)
         _write_disk(tree, into)
         shutil.rmtree(tree)
