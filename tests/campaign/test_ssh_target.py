@@ -127,6 +127,7 @@ def test_a_campaign_cut_off_five_times_equals_an_uninterrupted_one(
 
 
 @pytest.mark.lab
+@pytest.mark.long
 def test_a_campaign_cut_off_at_fifty_moments_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     (tmp_path / "sshd").mkdir()
     with ssh_server(tmp_path / "sshd", in_namespace=True) as server:

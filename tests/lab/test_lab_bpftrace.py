@@ -19,7 +19,7 @@ from excise.lab.trace import TRACER
 from excise.lab.workloads import proof_files
 from skips import skip
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 SCRIPT: Final = """
 export PATH=$PATH:/usr/bin

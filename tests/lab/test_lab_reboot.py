@@ -45,6 +45,7 @@ def ima_campaign(target: SshTarget) -> Campaign:
 
 
 @pytest.mark.lab
+@pytest.mark.long
 def test_a_guest_is_booted_off_measure_and_fix_and_put_back(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         skip("the guest's disk is built as root")

@@ -198,6 +198,7 @@ done
 """
 
 
+@pytest.mark.long
 def test_tracefs_is_byte_equal_after_kills_at_random_moments(lab_cache: Path) -> None:
     script = SETTINGS + KILLED.replace("KILLS", str(KILLS))
     result = shell(script, kernel="6.12", mode="tpm")
