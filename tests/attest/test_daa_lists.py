@@ -105,3 +105,20 @@ def test_a_join_into_a_folder_that_another_process_fills_is_refused(tmp_path: Pa
     assert process.returncode == 2
     assert "another process writes keys there now" in said
     assert list((tmp_path / "member").iterdir()) == []
+
+
+def test_a_list_grows_beyond_a_mebibyte_and_two_revocations_at_once_lose_none(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "keys.bin"
+    path.write_bytes(b"".join(bytes([1]) * 28 + n.to_bytes(4, "big") for n in range(35_000)))
+    (tmp_path / "sk.bin").write_bytes(SECRET)
+    words = ("daa", "revoke", "keys.bin", "--secret-key", "sk.bin")
+    with folders.folder_lock(tmp_path):
+        process = _excise(*words, cwd=tmp_path)
+        said = process.communicate(timeout=60)[1]
+    assert (process.returncode, "another process writes keys" in said) == (2, True)
+    process = _excise(*words, cwd=tmp_path)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, said
+    assert len(RevokedKeys.from_bytes(path.read_bytes(), count=35_001).keys) == 35_001

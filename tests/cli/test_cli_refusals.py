@@ -52,6 +52,7 @@ LARGE = {
     "fleet --exclude": ("fleet", "show", "s.sqlite", "--exclude", "large"),
     "fleet --packages": ("fleet", "show", "s.sqlite", "--packages", "large"),
     "lint": ("lint", "large"),
+    "verify token --key": ("verify", "token", "small", "--key", "large", "--nonce", "00"),
 }
 
 

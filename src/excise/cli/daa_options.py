@@ -9,6 +9,7 @@ import typer
 
 from excise.cli.options import read_input
 from excise.errors import UsageError
+from excise.files import LIMIT_BYTES
 
 FolderArgument = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Where its keys are kept.", show_default=False)
@@ -55,7 +56,7 @@ def message_bytes(name: str, nonce: str | None) -> bytes:
     Raises:
         UsageError: A nonce that is not hexadecimal.
     """
-    payload = read_input(name)
+    payload = read_input(name, limit_bytes=LIMIT_BYTES)
     if nonce is None:
         return payload
     from excise.evidence.daa import framed_message

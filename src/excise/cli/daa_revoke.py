@@ -76,15 +76,15 @@ def revoke(
 
 
 def _revoke_key(path: Path, secret_key: str | None, *, bare: bool) -> int:
-    from excise.attest.daa.folders import read_file, write_file
+    from excise.attest.daa.folders import write_file
     from excise.attest.daa.keys import SoftwareKey
     from excise.evidence.daa import RevokedKeys
     from excise.evidence.daa.curve import decode_scalar
-    from excise.evidence.daa.revocation import is_json_list
+    from excise.evidence.daa.revocation import LIST_BYTES, is_json_list
 
     found = RevokedKeys(keys=())
     if path.exists():
-        data = read_file(path)
+        data = read_input(str(path), limit_bytes=LIST_BYTES)
         found, bare = RevokedKeys.from_bytes(data, source=str(path)), not is_json_list(data)
     if secret_key is not None:
         key = SoftwareKey.from_bytes(read_input(secret_key), source=secret_key).to_bytes()
@@ -96,13 +96,13 @@ def _revoke_key(path: Path, secret_key: str | None, *, bare: bool) -> int:
 def _revoke_pseudonym(
     path: Path, signature: str | None, basename: bytes | None, *, bare: bool
 ) -> int:
-    from excise.attest.daa.folders import read_file, write_file
+    from excise.attest.daa.folders import write_file
     from excise.evidence.daa import RevokedPseudonyms, Signature
-    from excise.evidence.daa.revocation import is_json_list
+    from excise.evidence.daa.revocation import LIST_BYTES, is_json_list
 
     found = RevokedPseudonyms(pseudonyms=frozenset(), basename=basename)
     if path.exists():
-        data = read_file(path)
+        data = read_input(str(path), limit_bytes=LIST_BYTES)
         found, bare = RevokedPseudonyms.from_bytes(data, source=str(path)), not is_json_list(data)
         if basename is not None and found.basename not in (None, basename):
             raise UsageError("the list is of another basename", source=str(path))

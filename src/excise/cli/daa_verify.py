@@ -136,20 +136,26 @@ def daa(
 
 def _revoked_keys(name: str | None, count: int | None) -> RevokedKeys | None:
     from excise.evidence.daa import RevokedKeys
+    from excise.evidence.daa.revocation import LIST_BYTES
 
     _need_list(name, count, option="--revoked-keys")
     if name is None:
         return None
-    return RevokedKeys.from_bytes(read_input(name), count=count, source=name)
+    return RevokedKeys.from_bytes(
+        read_input(name, limit_bytes=LIST_BYTES), count=count, source=name
+    )
 
 
 def _revoked_pseudonyms(name: str | None, count: int | None) -> RevokedPseudonyms | None:
     from excise.evidence.daa import RevokedPseudonyms
+    from excise.evidence.daa.revocation import LIST_BYTES
 
     _need_list(name, count, option="--revoked-pseudonyms")
     if name is None:
         return None
-    return RevokedPseudonyms.from_bytes(read_input(name), count=count, source=name)
+    return RevokedPseudonyms.from_bytes(
+        read_input(name, limit_bytes=LIST_BYTES), count=count, source=name
+    )
 
 
 def _need_list(name: str | None, count: int | None, *, option: str) -> None:

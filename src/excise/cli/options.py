@@ -8,16 +8,19 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from excise.errors import FormatError, UsageError
-from excise.files import LIMIT_BYTES, read_stream, read_whole
+from excise.files import read_stream, read_whole
 
 if TYPE_CHECKING:
     from excise.events.dataset import Dataset
     from excise.report.model import Report
+
+INPUT_BYTES: Final = 64 << 20
+"""More than any key, token, quote, signature or log of a boot."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 MetricOption = Annotated[
@@ -90,7 +93,7 @@ def margin_of(dataset: Dataset, given: str | None) -> float:
     return ratio
 
 
-def read_input(name: str, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
+def read_input(name: str, *, limit_bytes: int = INPUT_BYTES) -> bytes:
     """Return the bytes of a file, or of standard input for `-`.
 
     Args:

@@ -14,6 +14,7 @@ from excise.cli.daa_options import TpmOption
 from excise.cli.options import JsonOption, print_json, read_input
 from excise.cli.sensor_verifier import verifier
 from excise.errors import FormatError, Refused, UsageError
+from excise.files import LIMIT_BYTES
 
 if TYPE_CHECKING:
     from excise.attest.daa.keys import MemberKey
@@ -148,7 +149,7 @@ def send(
     from excise.attest.service import ServiceClient
     from excise.evidence.sensor_message import read_sensor_message
 
-    data = read_input(message)
+    data = read_input(message, limit_bytes=LIMIT_BYTES)
     read_sensor_message(data)
     with _membership(member, tpm) as membership, ServiceClient(verifier, ca_file=ca) as client:
         answer = send_message(data, membership=membership, client=client)

@@ -138,6 +138,7 @@ def _policy(
 ) -> SensorPolicy:
     from excise.attest.daa.folders import read_group_rule
     from excise.evidence.daa import DaaVerifier, RevokedKeys, RevokedPseudonyms, read_group_key
+    from excise.evidence.daa.revocation import LIST_BYTES
     from excise.evidence.policy.files import read_policy_files
     from excise.evidence.sensor import SensorPolicy
 
@@ -145,9 +146,11 @@ def _policy(
     assurance = read_group_rule(rule) if rule is not None else None
     keys = pseudonyms = None
     if revoked_keys is not None:
-        keys = RevokedKeys.from_bytes(read_input(str(revoked_keys)), source=str(revoked_keys))
+        keys = RevokedKeys.from_bytes(
+            read_input(str(revoked_keys), limit_bytes=LIST_BYTES), source=str(revoked_keys)
+        )
     if revoked_pseudonyms is not None:
-        data = read_input(str(revoked_pseudonyms))
+        data = read_input(str(revoked_pseudonyms), limit_bytes=LIST_BYTES)
         pseudonyms = RevokedPseudonyms.from_bytes(data, source=str(revoked_pseudonyms))
     references = None
     if policies or excludes:

@@ -22,6 +22,7 @@ from excise.cli.verify import (
     pcr_values,
 )
 from excise.errors import UsageError
+from excise.files import LIMIT_BYTES
 
 if TYPE_CHECKING:
     from excise.evidence.checks import AppraisalResult
@@ -192,7 +193,7 @@ def _settings(policy: Policy | None, violations: str) -> str:
 def _list_input(name: str) -> Path | bytes:
     """Return the list's path, or its bytes where it can be read only once."""
     if name == "-" or (Path(name).exists() and not Path(name).is_file()):
-        return read_input(name)
+        return read_input(name, limit_bytes=LIMIT_BYTES)
     return Path(name)
 
 

@@ -29,6 +29,8 @@ from excise.evidence.daa.curve import (
 
 FORMAT: Final = "excise-daa-revocation/1"
 MAX_ENTRIES: Final = 1_000_000
+LIST_BYTES: Final = 256 << 20
+"""More than that many entries take in either form."""
 _TABLE_FROM: Final = 24
 _LARGE_TABLE_FROM: Final = 300
 
