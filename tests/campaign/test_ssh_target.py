@@ -23,7 +23,6 @@ from campaign_runs import (
     session_states,
     small_campaign,
 )
-from ssh_servers import SshServer, ssh_server
 
 from excise.campaign.run import Finished, run_campaign
 from excise.campaign.schedule import schedule
@@ -34,6 +33,7 @@ from excise.capture.store import RAW, read_manifest
 from excise.collect.remote import RemoteMachine, SshAddress
 from excise.collect.remote_probe import probe_for
 from excise.errors import EffectError, HostError, SpecError, UsageError
+from ssh_servers import SshServer, ssh_server
 
 
 @pytest.fixture(scope="module")

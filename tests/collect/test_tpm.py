@@ -108,7 +108,10 @@ def test_five_hundred_ecdsa_quotes_verify_whatever_zeros_their_numbers_begin_wit
     swtpm: SoftwareTpm,
 ) -> None:
     """About four in 500 have an r or an s with a leading zero byte."""
-    with collector.open_tpm(swtpm.tcti) as tpm, collector._attestation_key(tpm, "ecdsa", "null") as ak:
+    with (
+        collector.open_tpm(swtpm.tcti) as tpm,
+        collector._attestation_key(tpm, "ecdsa", "null") as ak,
+    ):
         handle, public = ak
         wanted = {"sha256": (0, 10)}
         pcrs = collector.read_consistently(tpm, wanted)

@@ -18,10 +18,12 @@ from excise.campaign.target_spec import (
     TargetSpec,
 )
 from excise.errors import SpecError, UsageError
+from excise.files import read_whole
 from excise.units import parse_duration, parse_percentage
 
 TWIN_SUFFIX: Final = " (A/A)"
 BOOT: Final = "boot"  # the workload that is the boot itself
+LIMIT_BYTES: Final = 16 << 20  # a campaign file; no device without end
 BATCHES: Final = 11  # of a workload on this machine, where a task does not say
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
 
@@ -206,7 +208,7 @@ def read_campaign(path: Path) -> Campaign:
     """
     source = str(path)
     try:
-        text = read_whole(path, limit_bytes=_LIMIT_BYTES)
+        text = read_whole(path, limit_bytes=LIMIT_BYTES)
     except OSError as error:
         raise SpecError(f"cannot be read ({error.strerror})", source=source) from error
     return parse_campaign(text, source=source, default_title=path.stem)

@@ -108,9 +108,7 @@ def read(data: bytes, options: Options) -> Reading:
     )
 
 
-def _without_overflow(
-    marks: Iterable[Mark], source: str, losses: list[Loss]
-) -> Iterator[Mark]:
+def _without_overflow(marks: Iterable[Mark], source: str, losses: list[Loss]) -> Iterator[Mark]:
     """Yield the measurements; a count of marks that found no room in a buffer becomes a loss."""
     for mark in marks:
         if mark.event != "perf_overflow":
