@@ -428,3 +428,22 @@ def test_what_the_host_took_to_print_is_in_no_iteration() -> None:
     assert [run.task for run in reading.runs[-4:]] == ["attestation", "perf_flush"] * 2
     assert all((event.layer, event.event) != ("host", "perf_flush") for event in reading.events)
     assert reading.losses == []
+
+
+def test_two_iterations_that_overlap_lose_their_totals_bond_and_say_so() -> None:
+    """The console lags: the first iteration's core prints after the second has begun."""
+    one = ra_perf_iteration()
+    later = {name: value + 1 for name, value in ATTESTATION.items()}
+    two = ra_perf_iteration(times=later)
+    host = [line for line in one if "RA_PERF|host|" in line]
+    core = [line for line in one if "RA_PERF|host|" not in line]
+    reading = _read(text([*host, two[0], *core, *two[1:], *ra_perf_iteration()]))
+    assert [run.wall_ns for run in reading.runs] == [
+        104_220_000,
+        None,  # what cannot be told to whom it belongs has no total
+        104_221_000,
+        104_220_000,
+    ]
+    assert ["a second pta|ocotp_srk" in loss.reason for loss in reading.losses] == [True]
+    values = {value * 1000.0 for times in (ATTESTATION, later) for value in times.values()}
+    assert {event.value for event in reading.events} <= values
