@@ -29,11 +29,10 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "evidence"), str(TESTS / "attest")]
 
-from postgres_server import postgres_server  # noqa: E402  found through the path above
-
 from excise.evidence.base64text import decode_base64  # noqa: E402
 from excise.evidence.cose_key import read_key  # noqa: E402
 from excise.evidence.ear import EarOptions, verify_ear  # noqa: E402
+from postgres_server import postgres_server  # noqa: E402  found through the path above
 from token_builders import claims_2, corim, private_key, token  # noqa: E402
 
 EXCISE = Path(sys.executable).with_name("excise")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verifier_runner import running
 
 from excise.attest.attester import Attester, Measured, generate_key, open_signer, parse_key
 from excise.cli.main import main
@@ -23,6 +22,7 @@ from excise.evidence.psa import PROFILE_1, PROFILE_2, PROFILE_TFM, Profile, veri
 from excise.perf import Recorder
 from software_tpm import SoftwareTpm
 from token_builders import NONCE
+from verifier_runner import running
 
 
 @dataclass(frozen=True)

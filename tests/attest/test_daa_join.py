@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tls_files import write_tls
 
 from daa_group import MESSAGE, failed
 from excise.attest.daa import folders
@@ -30,6 +29,7 @@ from excise.errors import FormatError, Refused, UsageError
 from excise.evidence.daa import DaaVerifier, KeyAssurance, KeyProtection, policy_pcr_digest
 from excise.evidence.daa.curve import encode_g1
 from software_tpm import SoftwareTpm, require, software_tpm
+from tls_files import write_tls
 
 require("tpm2_pytss")
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tls_files import write_tls
 
 from excise.attest.service import (
     NoRoomError,
@@ -32,6 +31,7 @@ from excise.attest.service import (
     problem_of,
 )
 from excise.errors import FormatError, HostError, Refused, UsageError
+from tls_files import write_tls
 
 PROGRAM = Path(__file__).with_name("service_program.py")
 

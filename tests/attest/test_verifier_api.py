@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from httpx import Client
-from verifier_runner import running
 
 from excise.attest.service import NoRoomError
 from excise.attest.verifier import Database, Records, rotate
@@ -38,6 +37,7 @@ from token_builders import (
     store,
     token,
 )
+from verifier_runner import running
 
 PSA = "application/psa-attestation-token"
 NEW = "/challenge-response/v1/newSession"

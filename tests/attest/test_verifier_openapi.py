@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from verifier_runner import running
 
 from excise.evidence.corim import CorimOptions
+from verifier_runner import running
 
 HERE = Path(__file__).parent
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from httpx import Client
-from verifier_runner import running
 
 from excise.evidence.base64text import decode_base64
 from test_browser import Browser, browser  # noqa: F401  a fixture
 from token_builders import claims_2, component, corim, store, token
+from verifier_runner import running
 
 pytestmark = pytest.mark.browser
 

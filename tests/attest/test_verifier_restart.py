@@ -17,11 +17,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from postgres_server import postgres_server
-from verifier_runner import running
 
 from excise.evidence.base64text import decode_base64
+from postgres_server import postgres_server
 from token_builders import claims_2, corim, token
+from verifier_runner import running
 
 HEADERS = {"Content-Type": "application/psa-attestation-token"}
 NEW = "/challenge-response/v1/newSession"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from campaign_runs import heads, losses, records, runs
 
+from campaign_runs import heads, losses, records, runs
 from excise.campaign.run import run_campaign
 from excise.campaign.spec import Campaign, Configuration, Task
 from excise.capture.journal import Event

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from campaign_runs import records, runs
 
+from campaign_runs import records, runs
 from excise.campaign.effect import check_effects
 from excise.campaign.run import run_campaign
 from excise.campaign.spec import Campaign, Configuration, Task, TookEffect

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from campaign_runs import (
     RunningCampaign,
     heads,
@@ -19,7 +20,6 @@ from campaign_runs import (
     session_states,
     small_campaign,
 )
-
 from excise.campaign.run import completed_runs, run_campaign
 from excise.campaign.schedule import schedule
 from excise.campaign.spec import Campaign, Configuration, Task, TookEffect

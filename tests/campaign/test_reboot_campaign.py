@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from ssh_servers import SshServer, ssh_server
 
 from excise.campaign import boot_state
 from excise.campaign.boot_state import BootState
@@ -29,6 +28,7 @@ from excise.capture.store import Capture
 from excise.cli.main import main
 from excise.collect.remote_boots import BootEntry, _grub_script
 from excise.errors import CaptureError, HostError, SpecError
+from ssh_servers import SshServer, ssh_server
 
 # What GRUB's own 10_linux prints, as update-grub of Debian 12 runs it: two kernels, one recovery;
 # @ stands for a tab.

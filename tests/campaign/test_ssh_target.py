@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from campaign_runs import (
     RunningCampaign,
     heads,
@@ -23,7 +24,6 @@ from campaign_runs import (
     session_states,
     small_campaign,
 )
-
 from excise.campaign.run import Finished, run_campaign
 from excise.campaign.schedule import schedule
 from excise.campaign.spec import Campaign, Configuration, Task, TookEffect, parse_campaign

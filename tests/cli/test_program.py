@@ -143,7 +143,7 @@ ERRORS: list[tuple[Sequence[str], int, str]] = [
     (["show", "--nonsense"], 2, "No such option"),
     (["show"], 2, "no capture was given"),
     (["show", "none"], 3, "none: there is no such file or folder"),
-    (["show", "."], 3, "there is no such file or folder"),
+    (["show", "."], 3, "is not a capture"),
     (["show", "file.txt"], 3, "file.txt: is not a capture"),
     (["show", "none.tar.zst"], 3, "no such file"),
     (["show", "reference:nope"], 2, "no reference data is called 'nope'"),

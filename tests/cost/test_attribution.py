@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cost_datasets import dataset, event
 from hypothesis import given
 from hypothesis import strategies as st
 
 from captures import run
+from cost_datasets import dataset, event
 from excise.capture.journal import Event
 from excise.clock import Clock
 from excise.cost.attribution import Attribution

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+
+from captures import run
 from cost_datasets import (
     TWIN,
     dataset,
@@ -17,8 +19,6 @@ from cost_datasets import (
     paired_dataset,
     paired_runs,
 )
-
-from captures import run
 from excise.capture.journal import Aggregate
 from excise.capture.manifest import Fact
 from excise.cost.comparison import Comparison, Comparisons, compare_configurations, compare_datasets

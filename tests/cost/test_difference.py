@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cost_datasets import dataset
 
+from cost_datasets import dataset
 from excise.capture.journal import Aggregate
 from excise.cost.difference import difference_attributions
 from excise.cost.explain import attributions

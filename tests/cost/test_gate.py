@@ -7,8 +7,8 @@ import dataclasses
 import msgspec
 import polars as pl
 import pytest
-from cost_datasets import TWIN, dataset, event, paired_dataset, paired_runs
 
+from cost_datasets import TWIN, dataset, event, paired_dataset, paired_runs
 from excise.capture.journal import Aggregate, Session
 from excise.cost.gate import GateResult, judge
 from excise.errors import Refused, UsageError

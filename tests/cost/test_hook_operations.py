@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from trace_text import CALIBRATION, begin, end, leaf, note, text
 
 from excise.cost.hook_operations import hook_name, marked_batches, operation_hooks, parts_of
 from excise.errors import FormatError
+from trace_text import CALIBRATION, begin, end, leaf, note, text
 
 
 def mark(kind: int, operations: int) -> str:

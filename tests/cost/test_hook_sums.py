@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_hook_trace import SUMMARY
 
 from excise.cost.hook_sums import calibrated_sums, read_hook_sums
 from excise.cost.hook_trace import HookTrace, read_hook_trace, trace_records
 from excise.errors import FormatError
 from excise.report.hooks import build_hook_trace, lsmpmon_text
 from excise.report.write import render
+from test_hook_trace import SUMMARY
 
 READY: list[dict[str, Any]] = [
     {"type": "attached_probes", "data": {"probes": 7}},

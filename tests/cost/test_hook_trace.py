@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trace_text import CALIBRATION, begin, end, leaf, note, text
 
 from captures import manifest
 from excise.cost.difference import difference_attributions
@@ -19,6 +18,7 @@ from excise.formats import lsmpmon
 from excise.formats.registry import Options
 from excise.report.hooks import build_hook_trace, lsmpmon_text
 from excise.report.write import render
+from trace_text import CALIBRATION, begin, end, leaf, note, text
 
 SUMMARY: dict[str, Any] = {
     "version": "0", "kernel_release": "6.12.0", "lsm": "capability,apparmor",

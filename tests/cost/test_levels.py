@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from cost_datasets import TWIN, dataset, paired_runs
 
+from cost_datasets import TWIN, dataset, paired_runs
 from excise.capture.journal import Probe, Run
 from excise.cost.comparison import compare_configurations
 from excise.cost.levels import compare_levels

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cost_datasets import dataset, paired_dataset
 
 from captures import run
+from cost_datasets import dataset, paired_dataset
 from excise.cost.series import series_of
 from excise.cost.summary import TaskSummary, summaries
 from excise.cost.trend import stabilities

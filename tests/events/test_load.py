@@ -236,7 +236,7 @@ def test_what_is_no_capture_is_named(tmp_path: Path) -> None:
     write(tmp_path / "c", [])
     (tmp_path / "c" / JOURNAL).unlink()
     for name, reason in (
-        ("none", "is not a capture"),
+        ("none", "there is no such file or folder"),
         ("file", "is not a capture"),
         ("empty", "is not a capture"),
         ("none.tar.zst", "no such file"),

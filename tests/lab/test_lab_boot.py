@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_lab_count import _guest
 
 from excise.capture.journal import Event, Run
 from excise.errors import UsageError
@@ -15,6 +14,7 @@ from excise.lab.boot_policies import boot_policy
 from excise.lab.boot_stages import boot_of_guest, boot_records, kernel_mode
 from excise.lab.boots import BootArm, boot_arms, boot_machine
 from excise.lab.tpm_traffic import commands_of, counting
+from test_lab_count import _guest
 
 STAMPS = """\
 FirmwareTimestampMonotonic=0

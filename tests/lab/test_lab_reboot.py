@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from reboot_guest import reboot_guest, wait_until_up
 
 from excise.campaign.boot_state import read_state
 from excise.campaign.run import run_campaign
@@ -17,6 +16,7 @@ from excise.campaign.targets.ssh import address_of
 from excise.capture.journal import Effect, Event, Loss, Run, decode
 from excise.capture.store import JOURNAL
 from excise.collect.remote import RemoteMachine
+from reboot_guest import reboot_guest, wait_until_up
 from skips import skip
 
 COUNT = "/sys/kernel/security/ima/runtime_measurements_count"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from test_lab_count import _guest
 
 from excise.errors import HostError
 from excise.lab import Comparison, GuestFailure
@@ -9,6 +8,7 @@ from excise.lab.count import counts, differences
 from excise.report.lab import build_lab_comparison
 from excise.report.markdown import render_markdown
 from excise.report.text import render_text
+from test_lab_count import _guest
 
 
 def _comparison(**others: dict[str, list[float]]) -> Comparison:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sensor_service import FACE, excise, running, running_verifier
 
 from excise.lab import GuestResult, Machine, Plan, preset, run_guest
 from excise.lab.disk import WorkFile
 from excise.lab.host_share import HOST_ADDRESS
 from excise.lab.plan import Step
 from excise.lab.workloads import proof_files
+from sensor_service import FACE, excise, running, running_verifier
 from skips import skip
 
 pytestmark = pytest.mark.lab

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from probe_driver import LauncherProcess
 
 from excise.collect.probe import PROBE
+from probe_driver import LauncherProcess
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from probe_driver import LauncherProcess, exec_request, run_request
 
 StartLauncher = Callable[..., LauncherProcess]

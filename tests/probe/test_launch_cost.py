@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from probe_driver import LauncherProcess, run_request
 
 REFERENCE = r"""

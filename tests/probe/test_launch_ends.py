@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from probe_driver import LauncherProcess, exec_request, is_alive, read_pids, run_request, wait_until
 
 StartLauncher = Callable[..., LauncherProcess]

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from sensor_service import FACE, Machine, membership, running_verifier, write_group
 
 from daa_group import Group, new_group
 from excise.attest.sensor.protocol import SESSIONS, TRANSACTIONS, Opened
 from excise.attest.sensor.transaction import send
 from excise.attest.service import ServiceClient
 from excise.errors import ExciseError
+from sensor_service import FACE, Machine, membership, running_verifier, write_group
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sensor_service import Machine, excise, running, running_verifier, write_group, write_member
 
 from daa_group import Group, new_group
 from excise.collect.tpm import allocated_pcrs, open_tpm
 from excise.formats.registry import Options, read
 from ima_builder import boot_aggregate, digest, files
+from sensor_service import Machine, excise, running, running_verifier, write_group, write_member
 from skips import skip
 from software_tpm import SoftwareTpm, require, software_tpm
 

@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from sensor_service import FACE, Machine, membership, running_verifier, write_group
 
 from daa_group import Group, new_group
 from excise.attest.daa.keys import sign
@@ -39,6 +38,7 @@ from excise.evidence.daa import (
 from excise.evidence.ear import verify_ear
 from excise.evidence.sensor import SensorPolicy, appraise_transaction
 from excise.evidence.sensor_message import PURPOSE, SensorMessage
+from sensor_service import FACE, Machine, membership, running_verifier, write_group
 
 BASENAME = "door-7"
 
