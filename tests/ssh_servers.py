@@ -125,6 +125,17 @@ def make_keys(folder: Path, *, address: str, port: int) -> None:
     (folder / "known_hosts").write_text(f"[{address}]:{port} {public}")
 
 
+def _has_namespaces() -> bool:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return False
+    made = subprocess.run(
+        ["unshare", "--net", "--mount", "ip", "link", "set", "lo", "up"],
+        capture_output=True,
+        check=False,
+    )
+    return made.returncode == 0
+
+
 @contextmanager
 def ssh_server(folder: Path, *, in_namespace: bool = False) -> Iterator[SshServer]:
     """Run sshd until the end; skip where there is none.
@@ -136,9 +147,11 @@ def ssh_server(folder: Path, *, in_namespace: bool = False) -> Iterator[SshServe
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if program is None:
         skip("sshd is not installed (openssh-server)")
-    in_namespace = in_namespace or os.geteuid() == 0
-    if in_namespace and (os.geteuid() != 0 or shutil.which("ip") is None):
-        skip("a network namespace needs root, and ip (iproute2)")
+    if in_namespace and not _has_namespaces():
+        skip("a network namespace needs root, ip (iproute2), and a system that lets it be made")
+    in_namespace = _has_namespaces()
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # as Debian's service makes it at boot
     number = os.getpid() % 250 + 1
     address = f"10.213.{number}.2" if in_namespace else "127.0.0.1"
     port = free_port()

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -242,8 +243,13 @@ def test_tls_is_spoken_where_there_is_a_certificate(tmp_path: Path) -> None:
             pytest.raises(HostError, match="CERTIFICATE_VERIFY_FAILED"),
         ):
             client.post("/echo", Echo(text="hidden"), Echo)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+        context = ssl.create_default_context(cafile=str(certificate))
+        place = urlsplit(running.url)
+        with (
+            socket.create_connection((str(place.hostname), int(place.port or 0))) as plain,
+            context.wrap_socket(plain, server_hostname=str(place.hostname)) as spoken,
+        ):
+            assert spoken.version() in ("TLSv1.2", "TLSv1.3")
     finally:
         stop(running)
 

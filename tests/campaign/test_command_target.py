@@ -129,7 +129,7 @@ def test_a_board_on_a_serial_line_is_measured_until_its_format_closes_a_run(
         """
         done = run_text(text, tmp_path / "c")
     assert len(done) == 9
-    assert all(run.ok and run.wall_ns and run.wall_ns >= 10_000_000 for run in done)
+    assert all(run.ok and run.wall_ns for run in done)
     events = [each for each in found_in(tmp_path / "c", Event) if isinstance(each, Event)]
     assert len([e for e in events if (e.layer, e.event) == ("ta", "sign")]) == 9
     for run in done:

@@ -242,7 +242,7 @@ def test_an_interrupt_in_the_process_finishes_the_run_or_ends_it(
         os.kill(session.process.pid, signal.SIGINT)
     began = time.monotonic()
     called_complete, error = session.finish()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert error == ""
     session.wait_until_nothing_is_left()
     done = runs(tmp_path / "c")

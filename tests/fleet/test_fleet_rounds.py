@@ -192,7 +192,7 @@ def _ends_within(group: int, timeout_s: float) -> bool:
 def _kept(state: Path) -> int:
     try:
         return len(read_states(str(state)))
-    except UsageError:
+    except (UsageError, FormatError):  # there is no file yet, or no table in it
         return 0
 
 

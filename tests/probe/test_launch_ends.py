@@ -170,5 +170,7 @@ def test_a_launcher_that_leads_a_group_still_gets_its_own_session(probe: Path) -
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["ok"] is True
     assert os.getsid(process.pid) == process.pid
-    process.communicate()
-    assert process.returncode == 0
+    process.stdin.close()
+    process.stdout.read()
+    process.stdout.close()
+    assert process.wait() == 0

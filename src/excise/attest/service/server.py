@@ -79,6 +79,8 @@ class _Server(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.ssl is not None:
+            self.config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
         await super().startup(sockets=sockets)
         if self.started and self._ready is not None and sockets:
             scheme = "https" if self.config.is_ssl else "http"
