@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from skips import skip
+
+# A shell's background jobs ignore SIGINT, and what they start inherits that: programs that are
+# interrupted in tests would not be.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ("lab_guests", "software_tpm")
 
