@@ -166,7 +166,7 @@ def _started() -> subprocess.Popen[str]:
         [sys.executable, "-c", _SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "init\n"
+    assert [process.stdout.readline() for _ in range(2)] == ["boot\n", "init\n"]
     return process
 
 
