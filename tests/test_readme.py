@@ -24,12 +24,3 @@ def test_every_linked_file_exists() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for link in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
-
-
-def test_every_command_in_the_readme_is_one() -> None:
-    from excise.cli.commands import COMMANDS
-
-    known = set(COMMANDS)
-    used = set(re.findall(r"^\$ excise ([a-z]+)", (ROOT / "README.md").read_text(), re.M))
-    assert used <= known
-    assert used
