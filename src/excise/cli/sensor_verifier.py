@@ -105,7 +105,7 @@ def verifier(
     from excise.attest.sensor.records import SensorRecords
     from excise.attest.sensor.verifier import SensorVerifier, sensor_app
     from excise.attest.service import SessionStore
-    from excise.attest.verifier.database import Database
+    from excise.attest.service.database import Database
 
     found = replace(
         _policy(group, rule, policy, exclude, revoked_keys, revoked_pseudonyms),

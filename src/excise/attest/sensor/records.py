@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from excise.attest.verifier.database import Cursor, Database
+from excise.attest.service.database import Cursor, Database
 from excise.errors import Refused
 from excise.evidence.checks import Outcome
 from excise.evidence.ima import Checkpoint

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from excise.attest.sensor.protocol import SESSIONS, TRANSACTIONS, Answer, Opened, SensorEvidence
 from excise.attest.sensor.records import SensorRecords, StoredTransaction
 from excise.attest.service import Limits, Problem, SessionStore, json_body, json_response, make_app
-from excise.attest.verifier.database import Database
+from excise.attest.service.database import Database
 from excise.errors import ExciseError, Refused
 from excise.evidence.daa import Signature
 from excise.evidence.sensor import SensorPolicy, appraise_transaction

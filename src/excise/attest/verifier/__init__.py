@@ -1,6 +1,6 @@
 """A verifier as a service: Veraison's interface, sessions that are answered once, a web page."""
 
-from excise.attest.verifier.database import Database, open_database
+from excise.attest.service.database import Database, open_database
 from excise.attest.verifier.engine import Engine
 from excise.attest.verifier.records import Records
 from excise.attest.verifier.service import VerifierSettings, verifier_app

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from excise.attest.service import NoRoomError, SessionExpired, SessionUnknown, SessionUsed
-from excise.attest.verifier.database import Cursor, Database
+from excise.attest.service.database import Cursor, Database
 
 SESSION_S: Final = 150.0
 """How long a session waits for its evidence: two and a half minutes, as Veraison's do."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from starlette.applications import Starlette
 
 from excise.attest.service import Limits, make_app
+from excise.attest.service.database import Database
 from excise.attest.verifier.api import Api
-from excise.attest.verifier.database import Database
 from excise.attest.verifier.engine import Engine
 from excise.attest.verifier.page import Page
 from excise.attest.verifier.records import KEPT_S, SESSION_S, Records

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from excise.attest.verifier.database import Cursor, open_database, shown_url
+from excise.attest.service.database import Cursor, open_database, shown_url
 from excise.attest.verifier.records import Records
 from excise.errors import FormatError, UsageError
 from excise.evidence.base64text import encode_base64url
