@@ -123,6 +123,17 @@ def test_a_rule_about_nothing_is_an_error_that_names_what_there_is(
     assert "There are: " in str(caught.value)
 
 
+def test_a_rule_about_one_table_says_nothing_of_the_other(tmp_path: Path) -> None:
+    rules = _rules(tmp_path, '[[parts]]\ntotal = "whole"\n')
+    tables = [
+        read_table("what,ms\na,1\nb,2\n", name="one"),
+        read_table("what,ms\nx,1\ny,2\nwhole,3\n", name="two"),
+    ]
+    one, two = lint_tables(tables, rules)
+    assert [check.outcome for check in one.checks] == [Outcome.NOT_COVERED]
+    assert [check.outcome for check in two.checks] == [Outcome.PASSED]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

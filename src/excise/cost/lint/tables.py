@@ -54,7 +54,7 @@ def lint_tables(tables: Sequence[TextTable], rules: Rules) -> Iterator[Appraisal
         checks = [
             *(_order(table, rule) for rule in (*_of(rules.order, table), *_found_orders(table))),
             *(_parts(table, rule) for rule in (*_of(rules.parts, table), *_found_parts(table))),
-            *(_percent(table, rule) for rule in (*_of(rules.percent, table),)),
+            *(_percent(table, rule) for rule in _of(rules.percent, table)),
             *_found_percents(table, rules),
         ]
         yield AppraisalResult(
@@ -100,8 +100,12 @@ def _require_known(tables: Sequence[TextTable], rules: Rules) -> None:
             )
 
 
-def _headings(table: TextTable) -> set[str]:
-    return {*table.columns, *(word for row in table.rows for word in row.words)}
+def _headings(table: TextTable) -> list[str]:
+    return list(dict.fromkeys([*table.columns, *_word_columns(table)]))
+
+
+def _word_columns(table: TextTable) -> list[str]:
+    return list(dict.fromkeys(heading for row in table.rows for heading in row.words))
 
 
 def _check(kind: str, expected: str, fine: int, wrong: Sequence[str], *, detail: str = "") -> Check:
@@ -126,7 +130,7 @@ def _check(kind: str, expected: str, fine: int, wrong: Sequence[str], *, detail:
 def _found_orders(table: TextTable) -> Iterator[Order]:
     headings = {heading.lower(): heading for heading in _headings(table)}
     yield from _orders(headings, by=None)
-    for column in {word for row in table.rows for word in row.words}:
+    for column in _word_columns(table):
         words = {
             row.words[column].lower(): row.words[column]
             for row in table.rows
@@ -223,7 +227,9 @@ def _sums(table: TextTable, rule: Parts) -> Iterator[tuple[str, Printed, list[Pr
             if rule.total in row.numbers and parts:
                 yield row.label, row.numbers[rule.total], parts
         return
-    total = next(row for row in table.rows if row.label == rule.total)
+    total = next((row for row in table.rows if row.label == rule.total), None)
+    if total is None:
+        return
     others = [
         row
         for row in table.rows
