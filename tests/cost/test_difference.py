@@ -191,3 +191,17 @@ def test_a_table_without_parts_is_refused() -> None:
         attributions(load("thesis-memory"))
     with pytest.raises(UsageError, match="there is no task 'walk'"):
         attributions(load("lsmpmon-2008"), task="walk")
+
+
+def test_two_equal_totals_leave_nothing_to_explain_and_no_share() -> None:
+    rows = [
+        _row("a", mean=1000.0, sd=0.0),
+        _row("b", mean=1000.0, sd=0.0),
+        *_hook("a", "open", calls=1, cost=100.0),
+        *_hook("b", "open", calls=1, cost=130.0),
+        _row("b", metric="duration_in_task", mean=150.0, sd=0.0, layer="hook", event="open"),
+    ]
+    (row,) = difference_attributions(dataset(rows, baseline="a"))
+    assert (row.total, row.explained) == (0.0, 0.0)
+    assert [part.value for part in row.parts] == [30.0, -30.0]
+    assert row.flags == ("there is no difference to explain",)

@@ -50,7 +50,7 @@ def difference_attributions(
         calls: Calls per operation by task and part, for tables that do not give them.
     """
     rows = rows_of(datasets, baseline=baseline, calls=calls or {})
-    if rows.baseline is None:
+    if rows is None:
         return []
     return [
         _attribution(rows, name, arm)
@@ -74,7 +74,6 @@ class _Found:
 
 
 def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
-    assert rows.baseline is not None
     here, before = rows.totals[task, arm], rows.totals[task, rows.baseline]
     difference = here.value - before.value
     margin = here.margin + before.margin
@@ -93,8 +92,11 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
         *_missing_flags(missing),
         *_call_flags(rows, task, arm),
         *rows.notes,
-        *_share_flags(rows, task, arm, explained=explained, interval=interval, missing=missing),
     ]
+    if difference:
+        flags += _share_flags(
+            rows, task, arm, explained=explained, interval=interval, missing=missing
+        )
     remainder = Part(
         layer="",
         event="remainder",
@@ -135,7 +137,6 @@ def _part(found: _Found, difference: float, *, depth: int = 0) -> Part:
 
 def _tops(rows: DifferenceRows, task: str, arm: str, missing: list[str]) -> Iterator[_Found]:
     """Yield the outermost parts, from the calls of both configurations."""
-    assert rows.baseline is not None
     calls, base_calls = rows.part_calls(task, arm), rows.part_calls(task, rows.baseline)
     keys = [key for key in {**calls, **base_calls} if key.layer != FUNCTION_LAYER]
     for key in keys:
@@ -168,7 +169,6 @@ def _inner(
     rows: DifferenceRows, task: str, arm: str, outer: _Found, difference: float
 ) -> list[Part]:
     """Return where in a part the difference lies: traced functions, and what is in none."""
-    assert rows.baseline is not None
     hook = f"hook={outer.key.event}"
     calls, base_calls = rows.part_calls(task, arm), rows.part_calls(task, rows.baseline)
     inside = [
@@ -215,7 +215,6 @@ def _missing_flags(missing: Sequence[str]) -> list[str]:
 
 def _call_flags(rows: DifferenceRows, task: str, arm: str) -> list[str]:
     """Return which hooks only one of the two configurations calls."""
-    assert rows.baseline is not None
     here, before = rows.part_calls(task, arm), rows.part_calls(task, rows.baseline)
     if not before:
         return []
@@ -274,7 +273,6 @@ def _causes(rows: DifferenceRows, published: bool, interval: tuple[float, float]
 
 def _with_costs_in_task(rows: DifferenceRows, task: str, arm: str) -> str | None:
     """Return what would be explained with the costs that a source gives for the task itself."""
-    assert rows.baseline is not None
     given = rows.in_task(task, arm)
     if not given:
         return None

@@ -49,7 +49,7 @@ class DifferenceRows:
         notes: What was done about the tracer's own cost.
     """
 
-    baseline: str | None = None
+    baseline: str
     totals: dict[tuple[str, str], Value] = field(default_factory=dict)
     has_tracer_cost: bool = False
     notes: list[str] = field(default_factory=list)
@@ -80,8 +80,8 @@ def rows_of(
     *,
     baseline: str | None,
     calls: Mapping[str, Mapping[str, float]],
-) -> DifferenceRows:
-    """Return the rows of all datasets together.
+) -> DifferenceRows | None:
+    """Return the rows of all datasets together; None where nothing says what the baseline is.
 
     Configurations of the same name in two datasets are told apart by the dataset's name.
 
@@ -89,11 +89,13 @@ def rows_of(
         UsageError: If the baseline is not among the configurations, or not clear.
     """
     renamed = _names(datasets)
-    rows = DifferenceRows()
+    name = _baseline(datasets, renamed, baseline)
+    if name is None:
+        return None
+    rows = DifferenceRows(baseline=name)
     for dataset, names in zip(datasets, renamed, strict=True):
         _take(rows, dataset, names)
     _take_calls(rows, calls)
-    rows.baseline = _baseline(datasets, renamed, baseline)
     return rows
 
 
