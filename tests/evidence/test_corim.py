@@ -277,10 +277,6 @@ def test_triples_that_break_the_profile_are_refused_with_their_path(
         model="m",
     )
     manifest = files.pop("corim-psa-x.json")
-    triples = {
-        "values": files["comid-psa-refval-x.json"]["triples"]["reference-values"],
-        "keys": files["comid-psa-ta-x.json"]["triples"]["attester-verification-keys"],
-    }
     files = copy.deepcopy(files)
     triples = {
         "values": files["comid-psa-refval-x.json"]["triples"]["reference-values"],

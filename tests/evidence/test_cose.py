@@ -151,11 +151,11 @@ def test_a_signed_message_verifies() -> None:
 @pytest.mark.parametrize(
     ("message", "got"),
     [
-        (lambda: _signed({}, unprotected={1: -7}), "ES256|-7, in the unprotected header only"),
-        (lambda: _signed({}), "none \\(no header\\)"),
+        (lambda: _signed({}, unprotected={1: -7}), "none (unprotected header only)"),
+        (lambda: _signed({}), "none (no header)"),
         (lambda: _signed({1: -999}), "-999, in the protected header"),
         (lambda: _signed({1: "ES256"}), "'ES256', in the protected header"),
-        (lambda: _signed({1: [-7]}), "in the protected header"),
+        (lambda: _signed({1: [-7]}), "[-7], in the protected header"),
         (lambda: _signed({1: 5}), "HMAC 256/256, in the protected header"),
     ],
     ids=["unprotected", "absent", "unknown", "text", "list", "hmac"],
@@ -163,11 +163,8 @@ def test_a_signed_message_verifies() -> None:
 def test_the_algorithm_comes_from_the_protected_header_alone(
     message: Callable[[], bytes], got: str
 ) -> None:
-    import re
-
     failed = _failed(message())
-    assert [check.id for check in failed] == ["cose.algorithm"]
-    assert re.search(f"none|{got}", failed[0].got)
+    assert [(check.id, check.got) for check in failed] == [("cose.algorithm", got)]
 
 
 def test_the_algorithm_must_fit_the_key() -> None:
@@ -335,6 +332,7 @@ def test_keys_of_every_form_are_the_same_key() -> None:
         (b"{", "not JSON"),
         (b'{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}', "the coordinates have 1 and 1"),
         (b'{"kty": "EC", "crv": "P-256"}', "the JWK has no 'x'"),
+        (b'{"kty": "oct", "k": "A*A"}', "'k' of the JWK: 'A.*A' is neither base64 nor base64url"),
         (b'{"kty": "EC", "crv": "secp256k1"}', "is unknown"),
         (b"\xa1\x01\x02", "of type 2 and curve None is unknown"),
         (b"\xa1\x01\x81\x02", "is unknown"),

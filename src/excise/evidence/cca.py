@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from excise.errors import FormatError
@@ -182,7 +182,7 @@ class CcaAppraisal(AppraisalResult):
     realm: AppraisalResult | None = None
     platform_claims: PlatformClaims | None = None
     realm_claims: RealmClaims | None = None
-    problem: str = field(default="")
+    problem: str = ""
 
     @property
     def verdict(self) -> Outcome:

@@ -438,7 +438,7 @@ def _signature_check(
     if not checkable:
         got = "not checked: key or length do not fit"
         return Check(id="cose.signature", outcome=Outcome.NOT_COVERED, got=got, clause=clause)
-    signed = signed_bytes(message, signature, external_aad=options.external_aad)
+    signed = _signed_bytes(message, signature, external_aad=options.external_aad)
     holds = _VERIFIERS[algorithm.kind](algorithm, key, signed, signature.value)
     return Check(
         id="cose.signature",
@@ -449,7 +449,7 @@ def _signature_check(
     )
 
 
-def signed_bytes(message: CoseMessage, signature: Signature, *, external_aad: bytes = b"") -> bytes:
+def _signed_bytes(message: CoseMessage, signature: Signature, *, external_aad: bytes) -> bytes:
     """Return the bytes that a signature or MAC covers: Sig_structure or MAC_structure.
 
     The protected headers and the payload are taken as received, never encoded anew; an empty
@@ -550,18 +550,13 @@ def sign1(
     Raises:
         UsageError: The key is on another curve.
     """
-    protected, tbs = prepare_sign1(payload, algorithm=algorithm_of(key), headers=headers)
-    algorithm = ALGORITHMS[algorithm_of(key)]
+    algorithm = ALGORITHMS[_algorithm_of(key)]
+    protected, tbs = prepare_sign1(payload, algorithm=algorithm.id, headers=headers)
     value = raw_signature(key.sign(tbs, _ecdsa(algorithm.hash)), curve=algorithm.curve)
     return assemble_sign1(protected, payload, value)
 
 
-def algorithm_of(key: EllipticCurvePrivateKey) -> int:
-    """Return the COSE number of ECDSA for a private key's curve.
-
-    Raises:
-        UsageError: No COSE algorithm fits the curve.
-    """
+def _algorithm_of(key: EllipticCurvePrivateKey) -> int:
     curves = {"secp256r1": -7, "secp384r1": -35, "secp521r1": -36}
     if key.curve.name not in curves:
         raise UsageError(f"no COSE algorithm signs with a key on {key.curve.name}", source="key")

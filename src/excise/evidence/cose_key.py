@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from base64 import urlsafe_b64decode
-from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from excise.errors import FormatError, UsageError
+from excise.evidence.base64text import decode_base64
 from excise.evidence.cbor import read_cbor
 
 if TYPE_CHECKING:
@@ -263,10 +262,7 @@ def _base64url(value: Mapping[str, Any], name: str) -> bytes:
     text = value.get(name)
     if not isinstance(text, str):
         raise FormatError(f"the JWK has no {name!r}")
-    try:
-        return urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except (Base64Error, ValueError):
-        raise FormatError(f"{name!r} of the JWK is not base64url") from None
+    return decode_base64(text, field=f"{name!r} of the JWK")
 
 
 def _bytes_of(value: Any, name: str) -> bytes:

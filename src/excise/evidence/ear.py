@@ -16,7 +16,7 @@ import hmac
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from excise.errors import FormatError, UsageError
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 PROFILE: Final = "tag:github.com,2023:veraison/ear"
 PROFILE_DRAFT: Final = "tag:ietf.org,2026:rats/ear#03"
 MAX_EAR_BYTES: Final = 1 << 20
+LEEWAY_S: Final = 60.0
+"""How far ahead of this clock the verifier's may be."""
+
 _CLAUSE: Final = "draft-ietf-rats-ear section 3"
 _EMBEDDED_KEYS: Final = ("jwk", "jku", "x5c", "x5u", "x5t", "x5t#S256")
 
@@ -114,15 +117,11 @@ class EarOptions:
         accept: Statuses to rely on; never NONE unless it is named.
         submodules: Submodules that must be there; others count too.
         max_age_s: Oldest result to rely on; None for any age.
-        now_s: Seconds since the epoch; None for the present.
-        leeway_s: How far ahead of this clock the verifier's may be.
     """
 
     accept: tuple[Status, ...] = (Status.AFFIRMING,)
     submodules: tuple[str, ...] = ()
     max_age_s: float | None = None
-    now_s: float | None = None
-    leeway_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +135,7 @@ class EarAppraisal(AppraisalResult):
     """
 
     claims: Mapping[str, Any] | None
-    status: Status = field(default=Status.NONE)
+    status: Status = Status.NONE
 
 
 DEFAULT_OPTIONS: Final = EarOptions()
@@ -393,13 +392,12 @@ def _nonce_check(claims: Mapping[str, Any], nonce: bytes | None) -> Check:
 
 def _age_check(claims: Mapping[str, Any], options: EarOptions) -> Check:
     issued = claims.get("iat")
-    now = time.time() if options.now_s is None else options.now_s
     if not _is_number(issued):
         return _check("ear.age", None, "", "no time of issue", "RFC 7519 section 4.1.6")
     assert isinstance(issued, int | float)
-    age = now - issued
+    age = time.time() - issued
     oldest = options.max_age_s
-    holds = age >= -options.leeway_s and (oldest is None or age <= oldest)
+    holds = age >= -LEEWAY_S and (oldest is None or age <= oldest)
     expected = "not issued in the future"
     expected += f", and at most {oldest:g} s ago" if oldest is not None else ""
     return _check("ear.age", holds, expected, f"{age:.0f} s ago", "RFC 7519 section 4.1.6")

@@ -371,10 +371,6 @@ class Choice:
         name, codec, held = self._found(value, "")
         return {"type": name, "value": codec.to_json(held)}
 
-    def name_of(self, value: Any) -> str:
-        """Return which kind a checked value is."""
-        return self._found(value, "")[0]
-
     def _found(self, value: Any, path: str) -> tuple[str, Codec, Any]:
         number = value.number if isinstance(value, Tag) else None
         held = value.value if isinstance(value, Tag) else value

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,17 +114,6 @@ class Corim:
         return shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorimAppraisal(AppraisalResult):
-    """Whether a document is to be believed.
-
-    Attributes:
-        corim: The document; use it only when the verdict is PASSED.
-    """
-
-    corim: Corim
-
-
 def read_corim(data: bytes, *, source: str = "CoRIM") -> Corim:
     """Return a CoRIM; nothing about who made it is checked here.
 
@@ -196,9 +185,9 @@ def _comid(held: Any, path: str) -> Comid | None:
     if isinstance(held, Tag) and isinstance(held.value, bytes):
         if held.number != TAG_COMID:
             return None
-        encoded, value = held.value, None
+        encoded = held.value
     elif isinstance(held, bytes):
-        encoded, value = held, None
+        encoded = held
     else:
         raise FormatError("is neither a tagged nor a plain byte string", field=path)
     value = read_cbor(encoded, tags=ALL_TAGS)
@@ -245,7 +234,6 @@ def sign_corim(
     key: EllipticCurvePrivateKey,
     *,
     signer: str,
-    uri: str = "",
     not_after: int | None = None,
 ) -> bytes:
     """Return a signed CoRIM around an unsigned one.
@@ -254,11 +242,10 @@ def sign_corim(
         unsigned: The manifest's encoding.
         key: The signing key.
         signer: Name of the signer.
-        uri: Where the signer is to be found; empty for none.
         not_after: End of the signature's validity, in seconds since the epoch.
     """
     _manifest(unsigned)
-    meta: dict[int, Any] = {0: {0: signer, **({1: Tag(32, uri)} if uri else {})}}
+    meta: dict[int, Any] = {0: {0: signer}}
     if not_after is not None:
         meta[1] = {1: Tag(1, not_after)}
     headers = {_HEADER_CONTENT_TYPE: CONTENT_TYPE, _HEADER_META: write_cbor(meta)}
@@ -279,10 +266,10 @@ class CorimOptions:
     keys: tuple[VerificationKey, ...] = ()
     require_signed: bool = True
     profiles: tuple[str, ...] = ()
-    now: float | None = field(default=None)
+    now: float | None = None
 
 
-def verify_corim(corim: Corim, *, options: CorimOptions) -> CorimAppraisal:
+def verify_corim(corim: Corim, *, options: CorimOptions) -> AppraisalResult:
     """Return the checks that decide whether a document is to be believed."""
     now = time.time() if options.now is None else options.now
     checks = [*_signed_checks(corim, options), _profile_check(corim, options)]
@@ -298,7 +285,7 @@ def verify_corim(corim: Corim, *, options: CorimOptions) -> CorimAppraisal:
         "tags": len(corim.comids),
         "tags of other kinds, not used": corim.other_tags or None,
     }
-    return CorimAppraisal(subject="corim", checks=tuple(checks), facts=facts, corim=corim)
+    return AppraisalResult(subject="corim", checks=tuple(checks), facts=facts)
 
 
 def _signed_checks(corim: Corim, options: CorimOptions) -> list[Check]:

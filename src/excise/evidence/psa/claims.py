@@ -44,7 +44,7 @@ class SoftwareComponent:
         measurement_type: Its role, such as `PRoT`; empty when not stated.
         measurement_value: Digest of its code.
         version: Empty when not stated.
-        signer_id: Digest of the key that signed it; empty where a CCA token leaves it out.
+        signer_id: Digest of the key that signed it.
         description: Name of the digest's algorithm, mostly; empty when not stated.
     """
 
@@ -251,9 +251,7 @@ def _components_check(
     )
 
 
-def read_components(
-    listed: Any, *, signer_required: bool = True
-) -> tuple[tuple[SoftwareComponent, ...], list[str]]:
+def read_components(listed: Any) -> tuple[tuple[SoftwareComponent, ...], list[str]]:
     """Return the software components of a token, and what is wrong with them."""
     if not isinstance(listed, list):
         return (), ["absent" if listed is None else "no array"]
@@ -264,7 +262,7 @@ def read_components(
         if not isinstance(one, Mapping):
             faults.append(f"component {index}: no map")
             continue
-        found = _component_faults(one, signer_required=signer_required)
+        found = _component_faults(one)
         faults += [f"component {index}: {fault}" for fault in found]
         if not found:
             components.append(
@@ -272,18 +270,17 @@ def read_components(
                     measurement_type=one.get(_TYPE, ""),
                     measurement_value=one[_VALUE],
                     version=one.get(_VERSION, ""),
-                    signer_id=one.get(_SIGNER, b""),
+                    signer_id=one[_SIGNER],
                     description=one.get(_DESCRIPTION, ""),
                 )
             )
     return tuple(components), faults
 
 
-def _component_faults(one: Mapping[Any, Any], *, signer_required: bool) -> list[str]:
+def _component_faults(one: Mapping[Any, Any]) -> list[str]:
     faults = []
-    for key, required in ((_VALUE, True), (_SIGNER, signer_required)):
-        absent = "absent" if required else ""
-        fault = digest_fault(one[key]) if key in one else absent
+    for key in (_VALUE, _SIGNER):
+        fault = digest_fault(one[key]) if key in one else "absent"
         if fault:
             faults.append(f"{_COMPONENT_JSON[key]}: {fault}")
     faults += [

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from excise.errors import FormatError
@@ -63,15 +63,6 @@ class TokenOptions:
 DEFAULT_OPTIONS: Final = TokenOptions()
 
 
-def signed_verdict(checks: Sequence[Check]) -> Outcome:
-    """Return the verdict over a token's checks: PASSED only where its signature holds."""
-    verdict = verdict_of(checks)
-    signed = any(
-        check.id == "cose.signature" and check.outcome is Outcome.PASSED for check in checks
-    )
-    return Outcome.NOT_COVERED if verdict is Outcome.PASSED and not signed else verdict
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenAppraisal(AppraisalResult):
     """What a token proves.
@@ -84,13 +75,18 @@ class TokenAppraisal(AppraisalResult):
     """
 
     claims: PsaClaims | None
-    key: VerificationKey | None = field(default=None)
+    key: VerificationKey | None = None
     problem: str = ""
 
     @property
     def verdict(self) -> Outcome:
         """Return the verdict; claims without a verified signature are never PASSED."""
-        return signed_verdict(self.checks)
+        verdict = verdict_of(self.checks)
+        signed = any(
+            check.id == "cose.signature" and check.outcome is Outcome.PASSED
+            for check in self.checks
+        )
+        return Outcome.NOT_COVERED if verdict is Outcome.PASSED and not signed else verdict
 
 
 def verify_token(
@@ -118,15 +114,15 @@ def verify_token(
         return _result(checks, None, None, "could not establish identity from evidence", {})
     claims, claim_checks = _claims(message, options)
     key, anchor = _anchor(trust, claims)
-    cose_checks = _signature(message, key, cose)
+    got_nonce = claims.nonce if claims is not None else None
     checks = (
-        *cose_checks,
+        *_signature(message, key, cose),
         *claim_checks,
         anchor,
-        _nonce_check(claims, nonce, required=options.require_nonce),
+        freshness_check(got_nonce, nonce, required=options.require_nonce),
         _binding_check(claims, key, required=options.require_bound_instance),
     )
-    problem = problem_of(checks, claims.nonce if claims else None, nonce)
+    problem = _problem_of(checks, got_nonce, nonce)
     return _result(checks, claims, key, problem, _facts(claims))
 
 
@@ -203,10 +199,6 @@ def unverified_checks() -> tuple[Check, ...]:
     )
 
 
-def _nonce_check(claims: PsaClaims | None, nonce: bytes | None, *, required: bool) -> Check:
-    return freshness_check(claims.nonce if claims else None, nonce, required=required)
-
-
 def freshness_check(got: bytes | None, nonce: bytes | None, *, required: bool) -> Check:
     """Return the check that evidence answers the verifier's challenge, compared whole."""
     expected = nonce.hex() if nonce is not None else "the verifier's challenge"
@@ -245,7 +237,7 @@ def _binding_check(
     )
 
 
-def problem_of(checks: Sequence[Check], got: bytes | None, wanted: bytes | None) -> str:
+def _problem_of(checks: Sequence[Check], got: bytes | None, wanted: bytes | None) -> str:
     """Return why evidence is not to be believed, in the words of Veraison's verifier.
 
     The order is Veraison's: claims first, then the trust anchor, then freshness, then signature.
