@@ -9,7 +9,6 @@ nothing. Nothing here judges a quote: that is `excise.evidence.quote`.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from excise.collect.tpm.codes import PATIENCE
+from excise.collect.tpm.library import quiet_tss
 from excise.errors import HostError, UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +28,13 @@ Hierarchy = Literal["endorsement", "null", "owner"]
 Selection = Mapping[str, Sequence[int]]
 PcrBanks = Mapping[str, Mapping[int, bytes]]
 
-_ALGORITHMS: Final = {"sha1": 0x0004, "sha256": 0x000B, "sha384": 0x000C, "sha512": 0x000D}
-_ALGORITHMS_SM3: Final = {"sm3_256": 0x0012}
-_BANKS: Final = {**_ALGORITHMS, **_ALGORITHMS_SM3}
+_BANKS: Final = {
+    "sha1": 0x0004,
+    "sha256": 0x000B,
+    "sha384": 0x000C,
+    "sha512": 0x000D,
+    "sm3_256": 0x0012,
+}
 _BANK_NAMES: Final = {number: name for name, number in _BANKS.items()}
 
 MAX_QUALIFYING_DATA_BYTES: Final = 64
@@ -40,9 +45,6 @@ QUOTE_ATTEMPTS: Final = 16
 
 RETRY_DEADLINE_S: Final = 30.0
 """How long a TPM may go on answering "later" before it counts as unusable."""
-
-# TPM_RC_YIELDED, TPM_RC_TESTING, TPM_RC_NV_RATE, TPM_RC_RETRY: warnings that ask for patience.
-_PATIENCE_CODES: Final = frozenset({0x908, 0x90A, 0x920, 0x922})
 
 _T = TypeVar("_T")
 
@@ -230,16 +232,9 @@ def open_tpm(tcti: str) -> Iterator[ESAPI]:
     Raises:
         HostError: No TPM or no tpm2-pytss, or a command in the block that the TPM refuses.
     """
-    try:
-        # The TSS writes to stderr on every error it also returns; the level is read at first use.
-        with _environment("TSS2_LOG", "all+NONE"):
-            import tpm2_pytss
-    except ImportError as error:
-        raise HostError(
-            f"tpm2-pytss cannot be loaded: {error}",
-            hint="pip install 'excise[tpm]'; it needs the libraries of tpm2-tss",
-        ) from None
-    with _environment("TSS2_LOG", "all+NONE"):
+    with quiet_tss():
+        import tpm2_pytss
+
         try:
             tpm = tpm2_pytss.ESAPI(tcti)
         except (tpm2_pytss.TSS2_Exception, RuntimeError, ValueError) as error:
@@ -256,19 +251,6 @@ def open_tpm(tcti: str) -> Iterator[ESAPI]:
             tpm.close()
 
 
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable unless the user has, and take it back so that no child inherits it."""
-    if name in os.environ:
-        yield
-        return
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-
-
 def patiently(call: Callable[[], _T], *, deadline_s: float = RETRY_DEADLINE_S) -> _T:
     """Return the result of a TPM command, repeated while the TPM asks for it."""
     from tpm2_pytss import TSS2_Exception
@@ -279,7 +261,7 @@ def patiently(call: Callable[[], _T], *, deadline_s: float = RETRY_DEADLINE_S) -
         try:
             return call()
         except TSS2_Exception as error:
-            if int(error.rc) & 0xFFFF not in _PATIENCE_CODES or time.monotonic() >= until:
+            if int(error.rc) & 0xFFFF not in PATIENCE or time.monotonic() >= until:
                 raise
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.5)

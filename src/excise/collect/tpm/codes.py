@@ -14,7 +14,6 @@ HASH_CHECK_TICKET: Final = 0x8024
 RH_OWNER: Final = 0x40000001
 RH_NULL: Final = 0x40000007
 RS_PASSWORD: Final = 0x40000009
-RH_ENDORSEMENT: Final = 0x4000000B
 
 SHA1: Final = 0x0004
 HMAC: Final = 0x0005
@@ -51,7 +50,6 @@ COMMANDS: Final = {
     "ContextLoad": 0x161,
     "ContextSave": 0x162,
     "FlushContext": 0x165,
-    "NV_ReadPublic": 0x169,
     "StartAuthSession": 0x176,
     "GetCapability": 0x17A,
     "GetRandom": 0x17B,

@@ -24,7 +24,7 @@ from excise.collect.tpm.codes import (
     RH_NULL,
     SHA256,
 )
-from excise.collect.tpm.wire import Link, Reader, Reply, sized, u16, u32
+from excise.collect.tpm.wire import PASSWORD, Link, Reader, Reply, sized, u16, u32
 from excise.errors import HostError
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ class HmacSession:
 
     Attributes:
         handle: Its handle in the TPM.
-        verified: Answers whose HMAC was found right.
         work: The client's pieces of work since they were last taken, in order.
     """
 
@@ -84,7 +83,6 @@ class HmacSession:
         self, handle: int, *, key: bytes, nonce_tpm: bytes, keep: bool, source: str = ""
     ) -> None:
         self.handle = handle
-        self.verified = 0
         self.work: list[Work] = []
         self._key = key
         self._nonce_tpm = nonce_tpm
@@ -121,7 +119,6 @@ class HmacSession:
                 hint="Nothing measured over this way can be trusted; look at what lies between",
             )
         self._nonce_tpm = nonce_tpm
-        self.verified += 1
         self.work.append(Work(name="check", cpu_ns=time.thread_time_ns() - start))
 
     def take_work(self) -> list[Work]:
@@ -161,8 +158,6 @@ def make_null_primary(link: Link) -> tuple[NullPrimary, list[Reply]]:
     Raises:
         HostError: The TPM cannot, or its answer is not the key that was asked for.
     """
-    from excise.collect.tpm.wire import PASSWORD
-
     made = link.send(
         "CreatePrimary",
         handles=u32(RH_NULL),

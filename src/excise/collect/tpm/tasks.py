@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from excise.collect.tpm import capability
@@ -70,7 +69,6 @@ class Bench:
     verified: int = 0
     _lazy: HmacSession | None = None
     _saved: tuple[HmacSession, bytes] | None = None
-    _stack: ExitStack = field(default_factory=ExitStack)
 
     def extend_parameters(self, banks: Sequence[int] | None = None) -> bytes:
         """Return TPML_DIGEST_VALUES with one digest a bank, as the kernel sends it."""
@@ -115,7 +113,6 @@ class Task:
     Attributes:
         name: Its name, as the command or what it does is called.
         modes: Configurations it is measured under.
-        trivial: It computes next to nothing: a candidate for the transport's floor.
         commands: Commands the TPM must have.
         curve: Curve the TPM must have, or 0.
         run: Does it once, in a mode; gives the answers that belong to it, and the client's work.
@@ -124,7 +121,6 @@ class Task:
     name: str
     run: Callable[[Bench, str], Done]
     modes: tuple[str, ...] = (NONE,)
-    trivial: bool = False
     commands: tuple[str, ...] = ()
     curve: int = 0
 
@@ -398,15 +394,14 @@ NV_READ: Final = Task(name="NV_Read (64 B)", run=_nv_read, commands=("NV_Read",)
 _NULL_SCHEME: Final = u16(NULL)
 
 TASKS: Final = (
-    Task(name="GetTestResult", run=_plain("GetTestResult"), trivial=True),
+    Task(name="GetTestResult", run=_plain("GetTestResult")),
     Task(
         name="GetCapability",
         run=_plain("GetCapability", parameters=u32(6) + u32(0x105) + u32(1)),
-        trivial=True,
     ),
-    Task(name="ReadClock", run=_plain("ReadClock"), trivial=True, commands=("ReadClock",)),
-    Task(name="GetRandom (32 B)", run=_plain("GetRandom", parameters=u16(32)), trivial=True),
-    Task(name="PCR_Read", run=_pcr_read, trivial=True),
+    Task(name="ReadClock", run=_plain("ReadClock"), commands=("ReadClock",)),
+    Task(name="GetRandom (32 B)", run=_plain("GetRandom", parameters=u16(32))),
+    Task(name="PCR_Read", run=_pcr_read),
     Task(name=EXTEND, run=extend, modes=MODES),
     Task(name="null primary, once a boot", run=_null_primary),
     Task(

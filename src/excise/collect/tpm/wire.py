@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from excise.clock import Clock
-from excise.collect.tpm import _environment
 from excise.collect.tpm.codes import (
     COMMANDS,
     NO_SESSIONS,
@@ -28,6 +27,7 @@ from excise.collect.tpm.codes import (
     explain,
     is_absence,
 )
+from excise.collect.tpm.library import quiet_tss
 from excise.errors import HostError
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ PATIENCE_S: Final = 30.0
 
 MOST_BYTES: Final = 4096
 _HEADER: Final = struct.Struct(">HII")
-_NAMES: Final = {code: name for name, code in COMMANDS.items()}
 PASSWORD: Final = struct.pack(">IHBH", RS_PASSWORD, 0, 1, 0)
 """The authorisation of an object without a secret."""
 
@@ -83,7 +82,6 @@ class Reply:
         parameters: Response parameters, without handle and authorisations.
         start_ns: When the command was sent, CLOCK_MONOTONIC.
         duration_ns: From sending to the answer.
-        retries: How often the TPM asked to send it again before.
     """
 
     command: str
@@ -91,7 +89,6 @@ class Reply:
     parameters: bytes
     start_ns: int
     duration_ns: int
-    retries: int
 
 
 class Link:
@@ -100,14 +97,12 @@ class Link:
     Attributes:
         tcti: Where the TPM is.
         retries: Commands that had to be sent again, so far.
-        commands: Commands answered, so far.
         made: Handles of objects and sessions that commands over this link made.
     """
 
     def __init__(self, transport: TCTI, *, tcti: str) -> None:
         self.tcti = tcti
         self.retries = 0
-        self.commands = 0
         self.made: set[int] = set()
         self._transport = transport
 
@@ -138,8 +133,8 @@ class Link:
         if authority is not None and not isinstance(authority, bytes):
             area = authority.authorise(code, handles, parameters)
         command = _command(code, handles, area, parameters)
-        response, start_ns, duration_ns, retries = self._patiently(name, command)
-        handle, held, authorisation = _split(response, makes_handle=makes_handle)
+        response, start_ns, duration_ns = self._patiently(name, command)
+        handle, held, authorisation = _split(name, response, makes_handle=makes_handle)
         if makes_handle:
             self.made.add(handle)
         if authority is not None and not isinstance(authority, bytes):
@@ -150,25 +145,22 @@ class Link:
             parameters=held,
             start_ns=start_ns,
             duration_ns=duration_ns,
-            retries=retries,
         )
 
     def flush(self, handle: int) -> Reply:
         """Remove an object or a session from the TPM."""
         return self.send("FlushContext", parameters=u32(handle))
 
-    def _patiently(self, name: str, command: bytes) -> tuple[bytes, int, int, int]:
+    def _patiently(self, name: str, command: bytes) -> tuple[bytes, int, int]:
         """Send a command again while the TPM asks for it; only the last time is measured."""
-        until, pause_s, retries = time.monotonic() + PATIENCE_S, 0.002, 0
+        until, pause_s = time.monotonic() + PATIENCE_S, 0.002
         while True:
             response, start_ns, duration_ns = self._exchange(name, command)
             code = _code(name, response, source=self.tcti)
             if code == 0:
-                self.commands += 1
-                return response, start_ns, duration_ns, retries
+                return response, start_ns, duration_ns
             if base_code(code) not in PATIENCE or time.monotonic() >= until:
                 raise TpmError(name, code, source=self.tcti)
-            retries += 1
             self.retries += 1
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.25)
@@ -201,15 +193,9 @@ def open_link(tcti: str) -> Iterator[Link]:
     Raises:
         HostError: No tpm2-pytss, no TPM, no permission, or another program holds it.
     """
-    try:
-        with _environment("TSS2_LOG", "all+NONE"):
-            from tpm2_pytss import TCTILdr, TSS2_Exception
-    except ImportError as error:
-        raise HostError(
-            f"tpm2-pytss cannot be loaded: {error}",
-            hint="pip install 'excise[tpm]'; it needs the libraries of tpm2-tss",
-        ) from None
-    with _environment("TSS2_LOG", "all+NONE"):
+    with quiet_tss():
+        from tpm2_pytss import TCTILdr, TSS2_Exception
+
         try:
             transport = TCTILdr.parse(tcti)
         except (TSS2_Exception, RuntimeError, ValueError, TypeError) as error:
@@ -297,10 +283,10 @@ def _code(name: str, response: bytes, *, source: str) -> int:
     return int(code)
 
 
-def _split(response: bytes, *, makes_handle: bool) -> tuple[int, bytes, bytes]:
+def _split(name: str, response: bytes, *, makes_handle: bool) -> tuple[int, bytes, bytes]:
     """Return handle, parameters and authorisations of an answer."""
-    tag, _, code = _HEADER.unpack_from(response)
-    body = Reader(response[_HEADER.size :], command=_NAMES.get(code, "a command"))
+    tag, _, _ = _HEADER.unpack_from(response)
+    body = Reader(response[_HEADER.size :], command=name)
     handle = body.number(4) if makes_handle else 0
     rest = response[_HEADER.size + (4 if makes_handle else 0) :]
     if tag != SESSIONS:
