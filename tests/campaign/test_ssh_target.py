@@ -69,24 +69,38 @@ def assert_nothing_is_left(marks: Path) -> None:
 
 @contextmanager
 def cutting(
-    server: SshServer, there: Path, *, cuts: int, seed: int, between_s: float
+    server: SshServer, marks: Path, *, cuts: int, runs_in_all: int, seed: int
 ) -> Iterator[list[int]]:
-    """Cut connections at random moments, from the first command there on; give the cuts made."""
+    """Cut connections at random moments, spread over a campaign's runs; give the cuts made.
+
+    A moment is a number of runs and a bit of time after it, so that a fast machine is cut as often
+    as a slow one.
+    """
     draw = random.Random(seed)
     made: list[int] = []
     end = threading.Event()
+    spacing = runs_in_all // (cuts + 1)
+
+    def executed() -> int:
+        return marks.read_bytes().count(b"\n") if marks.exists() else 0
 
     def cut() -> None:
-        while not end.wait(0.01) and not (there.exists() and list(there.iterdir())):
-            pass
-        while len(made) < cuts and not end.wait(draw.uniform(0.05, between_s)):
+        for number in range(cuts):
+            moment = number * spacing + draw.randint(1, spacing)
+            while executed() < moment and not end.wait(0.002):
+                pass
+            end.wait(draw.uniform(0.0, 0.01))
             # Every fifth time the cable, where there is one: then nothing says that it is over.
-            if server.link and len(made) % 5 == 4:
+            if server.link and number % 5 == 4:
                 with server.unplugged():
                     end.wait(draw.uniform(0.2, 2.5))
                 made.append(1)
-            elif found := server.cut():
-                made.append(found)
+                continue
+            while not end.is_set():
+                if found := server.cut():
+                    made.append(found)
+                    break
+                end.wait(0.002)  # it is between two connections
 
     thread = threading.Thread(target=cut)
     thread.start()
@@ -98,12 +112,12 @@ def cutting(
 
 
 def run_with_cuts(
-    server: SshServer, folder: Path, *, cuts: int, blocks: int, seed: int, between_s: float
+    server: SshServer, folder: Path, *, cuts: int, blocks: int, seed: int
 ) -> tuple[int, Finished]:
     """Run a campaign whose connection is cut so often; return the cuts made and how it ended."""
     marks = folder / "marks"
     campaign = campaign_on(server, marks, blocks=blocks)
-    with cutting(server, folder / "there", cuts=cuts, seed=seed, between_s=between_s) as made:
+    with cutting(server, marks, cuts=cuts, runs_in_all=campaign.runs, seed=seed) as made:
         finished = run_campaign(campaign, folder / "c.excise")
         cut = len(made)
     done = runs(folder / "c.excise")
@@ -121,7 +135,7 @@ def run_with_cuts(
 def test_a_campaign_cut_off_five_times_equals_an_uninterrupted_one(
     server: SshServer, tmp_path: Path
 ) -> None:
-    cut, finished = run_with_cuts(server, tmp_path, cuts=5, blocks=15, seed=1, between_s=0.4)
+    cut, finished = run_with_cuts(server, tmp_path, cuts=5, blocks=15, seed=1)
     assert cut == 5
     assert (finished.done, finished.failed) == (17 * 6, 0)
 
@@ -131,7 +145,7 @@ def test_a_campaign_cut_off_five_times_equals_an_uninterrupted_one(
 def test_a_campaign_cut_off_at_fifty_moments_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     (tmp_path / "sshd").mkdir()
     with ssh_server(tmp_path / "sshd", in_namespace=True) as server:
-        cut, _ = run_with_cuts(server, tmp_path, cuts=50, blocks=300, seed=2, between_s=0.4)
+        cut, _ = run_with_cuts(server, tmp_path, cuts=50, blocks=60, seed=2)
     assert cut == 50
 
 
