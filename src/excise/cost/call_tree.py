@@ -23,6 +23,7 @@ from excise.formats.trace_rows import (
     PATH,
     SYSCALL,
     is_security,
+    labels_of,
 )
 
 TRACE_LAYERS: Final = frozenset({HOOK, LSM, FUNCTION, SYSCALL, EVENT, PATH})
@@ -188,12 +189,6 @@ def _nodes(drafts: dict[tuple[str, ...], _Draft]) -> tuple[CallNode, ...]:
 
 def _order(node: CallNode) -> tuple[float, str]:
     return -node.total, node.function
-
-
-def labels_of(text: str) -> dict[str, str]:
-    """Return the `name=value` pairs of a row's labels."""
-    pairs = (part.partition("=") for part in text.split(",") if part)
-    return {name: value for name, _, value in pairs}
 
 
 def function_costs(dataset: Dataset) -> list[FunctionCost]:

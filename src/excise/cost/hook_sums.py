@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from excise.capture.journal import Aggregate, Loss
-from excise.cost.tracer_cost import NESTED_MARK, TracerCost
+from excise.cost.tracer_cost import NESTED_MARK, TracerCost, tracer_cost
 from excise.errors import FormatError
 from excise.formats import bpftrace
 from excise.formats.registry import Options, Reading
+from excise.formats.trace_rows import labels_of
 from excise.formats.trace_syscalls import syscall_name
 
 if TYPE_CHECKING:
@@ -161,11 +162,10 @@ def _reading(data: bytes, source: str) -> Reading:
 
 
 def _key(row: Aggregate, source: str) -> tuple[int, ...]:
-    labels = dict(part.split("=", 1) for part in row.labels.split(",") if "=" in part)
+    key = labels_of(row.labels).get("key", "")
     try:
-        return tuple(int(word) for word in labels.get("key", "").split())
+        return tuple(int(word) for word in key.split())
     except ValueError:
-        key = labels["key"]
         raise FormatError(f"{row.event} has an unknown key {key}", source=source) from None
 
 
@@ -178,7 +178,7 @@ def _place(
 
 
 def _bounds(labels: str) -> tuple[float, float | None]:
-    found = dict(part.split("=", 1) for part in labels.split(",") if "=" in part)
+    found = labels_of(labels)
     return float(found.get("from", 0)), float(found["to"]) if "to" in found else None
 
 
@@ -212,14 +212,7 @@ def calibrated_sums(text: bytes, *, source: str) -> TracerCost | None:
     empty = nested.get(_EMPTY)
     if empty is None or _OUTER not in alone or _OUTER not in nested:
         return None
-    low, middle, high = np.quantile(empty, (0.05, 0.5, 0.95))
-    return TracerCost(
-        floor=float(middle),
-        floor_p05=float(low),
-        floor_p95=float(high),
-        nested=float(np.median(nested[_OUTER]) - np.median(alone[_OUTER])),
-        calls=int(empty.size),
-    )
+    return tracer_cost(empty, alone=alone[_OUTER], nested=nested[_OUTER])
 
 
 def _each(part: bytes, source: str) -> Mapping[int, npt.NDArray[np.float64]]:

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from excise.cost.predict import MODES, Boot
+from excise.cost.predict import MODES, Boot, require_mode
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
+from excise.formats.trace_rows import labels_of
 
 BOOT: Final = "boot"
 STAGE: Final = "stage"
@@ -113,7 +114,7 @@ def _events_by_run(dataset: Dataset) -> dict[int, dict[str, Any]]:
     )
     for row in dataset.events.filter(wanted).iter_rows(named=True):
         own = found.setdefault(row["sequence"], {})
-        labels = dict(part.split("=", 1) for part in str(row["labels"]).split(",") if "=" in part)
+        labels = labels_of(row["labels"])
         if "mode" in labels:
             own["mode"] = labels["mode"]
         if row["event"] == ENTRIES:
@@ -134,13 +135,7 @@ def _published_entries(dataset: Dataset) -> dict[tuple[str, str], float]:
 
 def _mode(configuration: str, own: Mapping[str, Any], modes: Mapping[str, str]) -> str:
     mode = modes.get(configuration) or own.get("mode") or mode_of(configuration)
-    if mode not in MODES:
-        raise UsageError(
-            f"the mode {mode!r} is not known",
-            source=f"configuration {configuration!r}",
-            hint=f"Modes: {', '.join(MODES)}",
-        )
-    return str(mode)
+    return require_mode(str(mode), source=f"configuration {configuration!r}")
 
 
 def _name(row: Mapping[str, Any], *, several: bool) -> str:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from excise.cost.series import FloatArray
     from excise.formats.function_graph import FunctionGraph
 
 EMPTY: Final = "read_null"
@@ -64,21 +63,33 @@ def calibrated(text: bytes, *, source: str, factor: float = 1.0) -> TracerCost |
     cut = first.rfind(b"\n") + 1
     parts = (first[:cut], first[cut:] + mark + second)
     alone, nested = (read_function_graph(part, name=source, calls=_MOST_CALLS) for part in parts)
-    empty = durations_of(nested, EMPTY)
-    outer, outer_nested = durations_of(alone, OUTER), durations_of(nested, OUTER)
+    empty = factor * _durations_of(nested, EMPTY)
+    outer = factor * _durations_of(alone, OUTER)
+    outer_nested = factor * _durations_of(nested, OUTER)
     if not (empty.size and outer.size and outer_nested.size):
         return None
-    low, middle, high = np.quantile(empty, (0.05, 0.5, 0.95)) * factor
+    return tracer_cost(empty, alone=outer, nested=outer_nested)
+
+
+def tracer_cost(empty: FloatArray, *, alone: FloatArray, nested: FloatArray) -> TracerCost:
+    """Return the tracer's cost from single durations, at least one of each.
+
+    Args:
+        empty: Of the empty function, float64, shape (n,).
+        alone: Of the outer function without a traced call in it.
+        nested: Of the outer function with the empty one traced in it.
+    """
+    low, middle, high = np.quantile(empty, (0.05, 0.5, 0.95))
     return TracerCost(
         floor=float(middle),
         floor_p05=float(low),
         floor_p95=float(high),
-        nested=float(np.median(outer_nested) - np.median(outer)) * factor,
+        nested=float(np.median(nested) - np.median(alone)),
         calls=int(empty.size),
     )
 
 
-def durations_of(graph: FunctionGraph, function: str) -> npt.NDArray[np.float64]:
+def _durations_of(graph: FunctionGraph, function: str) -> FloatArray:
     """Return the durations of a function's calls: single ones, else the middles of a histogram."""
     import polars as pl
 

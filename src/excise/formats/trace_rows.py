@@ -114,6 +114,12 @@ def label(name: str, value: str) -> str:
     return f"{name}={re.sub(r'[,=|]', ' ', value).strip()}"
 
 
+def labels_of(text: str) -> dict[str, str]:
+    """Return the `name=value` pairs of a row's labels."""
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    return {name: value for name, _, value in pairs}
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """Return a value of sorted values: the least that `share` of them do not exceed."""
     return values[max(0, math.ceil(share * len(values)) - 1)]

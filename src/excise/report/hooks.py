@@ -356,7 +356,7 @@ def lsmpmon_text(found: HookTrace) -> str:
     for row in found.functions.sort("function").iter_rows(named=True):
         if row["mean"] is None:
             continue
-        name = row["function"].removeprefix("security_")
+        name = hook_name(row["function"])
         least, most, mean = (max(row[key], 0.0) for key in ("min", "max", "mean"))
         lines.append(f"{name:<32} {least:>12.0f} {most:>14.0f} {mean:>12.0f} {row['calls']:>12}")
     return "\n".join(lines) + "\n"
