@@ -24,10 +24,10 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from time import monotonic_ns
-from types import TracebackType
-from typing import Final, ParamSpec, Protocol, TextIO, TypeVar
+from typing import Final, ParamSpec, TextIO, TypeVar
 
 from excise.errors import UsageError
 
@@ -40,22 +40,9 @@ _KEY = re.compile(r"[a-z]{1,31}|-")
 _VALUE = re.compile(r"[A-Za-z0-9_.:/+-]{0,64}")
 
 
-class Span(Protocol):
-    """What is measured from entering to leaving it."""
-
-    def __enter__(self) -> object:
-        """Take the first time stamp."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Take the second, and note the mark; also when the step failed."""
-
-
 class _Measured:
+    """Two time stamps and a mark between entering and leaving; also when the step failed."""
+
     __slots__ = ("_began_ns", "_recorder", "_where")
 
     def __init__(self, recorder: Recorder, where: str) -> None:
@@ -76,17 +63,7 @@ class _Measured:
             recorder._lost += 1
 
 
-class _Unmeasured:
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-_UNMEASURED: Final = _Unmeasured()
+_UNMEASURED: Final = nullcontext()
 
 
 class Recorder:
@@ -137,7 +114,7 @@ class Recorder:
         """Return how many marks since the last flush found no room."""
         return self._lost
 
-    def measure(self, layer: str, event: str, **labels: str) -> Span:
+    def measure(self, layer: str, event: str, **labels: str) -> AbstractContextManager[None]:
         """Return a context manager that measures one step.
 
         Args:

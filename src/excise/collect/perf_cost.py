@@ -17,7 +17,8 @@ from excise.errors import HostError
 from excise.perf import Recorder
 
 _ROUNDS: Final = 200
-_MARKS: Final = 4096
+_MARKS: Final = 4096  # RA_PERF_CAPACITY of perf_cost.c
+_COMPILERS: Final = ("cc", "gcc", "clang")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +97,6 @@ def c_cost(compiler: str | None = None) -> MarkCost:
         printed = subprocess.run([folder / "cost"], capture_output=True, text=True, check=True)
     rows = [line.split() for line in printed.stdout.splitlines()]
     return _cost("C", [(int(marked), int(clocked)) for marked, clocked in rows])
-
-
-_COMPILERS: Final = ("cc", "gcc", "clang")
 
 
 def _cost(language: str, rounds_ns: list[tuple[int, int]]) -> MarkCost:
