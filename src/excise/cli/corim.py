@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from excise.cli.options import JsonOption, print_json, read_input
 from excise.cli.verify import ReportOption, conclude
-from excise.errors import FormatError, UsageError
+from excise.errors import UsageError
 
 app = typer.Typer(
     no_args_is_help=True, help="Make, show and check reference values and trust anchors (CoRIM)."
@@ -57,13 +56,15 @@ def build(
     """
     from excise.capture.store import write_durably
     from excise.evidence.corim import sign_corim
+    from excise.evidence.cose_key import read_private_key
 
     data = _built(templates, name)
     if sign is not None:
         if not signer:
             raise UsageError("a signature names its signer", hint="Give --signer NAME")
+        private = read_private_key(read_input(sign), source=sign)
         until = int(time.time()) + days * 86_400
-        data = sign_corim(data, read_private_key(sign), signer=signer, not_after=until)
+        data = sign_corim(data, private, signer=signer, not_after=until)
     if output == "-":
         typer.get_binary_stream("stdout").write(data)
         return
@@ -109,13 +110,13 @@ def check(
 
     Example: excise corim check imx-caam.cose --key vendor.pem
     """
-    from excise.evidence.checks import AppraisalResult, Check, Outcome
+    from excise.evidence.checks import AppraisalResult
     from excise.evidence.corim import (
         KNOWN_PROFILES,
         MAX_CORIM_BYTES,
         CorimOptions,
+        check_content,
         read_corim,
-        read_endorsements,
         verify_corim,
     )
     from excise.evidence.cose_key import read_key
@@ -127,25 +128,8 @@ def check(
         profiles=KNOWN_PROFILES,
     )
     found = verify_corim(corim, options=options)
-    try:
-        held = read_endorsements(corim)
-        outcome, got = (
-            Outcome.PASSED,
-            (
-                f"{len(held.values)} reference values, {len(held.anchors)} trust anchors, "
-                f"{len(held.configs)} configurations, {len(held.realms)} realms"
-            ),
-        )
-    except FormatError as error:
-        outcome, got = Outcome.FAILED, f"{error.field}: {error.reason}"
-    content = Check(
-        id="corim.content",
-        outcome=outcome,
-        expected="triples as the profile asks",
-        got=got,
-        clause="draft-fdb-rats-psa-endorsements",
-    )
-    result = AppraisalResult(subject="corim", checks=(*found.checks, content), facts=found.facts)
+    checks = (*found.checks, check_content(corim))
+    result = AppraisalResult(subject="corim", checks=checks, facts=found.facts)
     conclude([result], report=report, as_json=as_json)
 
 
@@ -184,7 +168,7 @@ def new(
     Example: excise corim new refs --build qemu --implementation-id qemu-optee-ra-000000000000000001
     --component PRoT@4.6.0=tee.bin --key iak.pem
     """
-    from excise.evidence.corim import psa_templates
+    from excise.evidence.corim import psa_templates, write_templates
     from excise.evidence.cose_key import read_key
 
     keys = [read_key(read_input(one), source=one) for one in key]
@@ -197,12 +181,7 @@ def new(
         model=model or name,
     )
     target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for file_name, content in files.items():
-            (target / file_name).write_text(json.dumps(content, indent=2) + "\n")
-    except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror})", source=folder) from error
+    write_templates(target, files)
     if as_json:
         print_json({"files": [str(target / one) for one in files]})
     else:
@@ -249,7 +228,7 @@ def _component(text: str, signer: bytes) -> dict[str, Any]:
 
 def _built(templates: list[str], name: str | None) -> bytes:
     from excise.evidence.corim import build_corim, build_from_folder, builds_in
-    from excise.evidence.corim.template import DEFAULT_BUILD, read_template, unknown_build
+    from excise.evidence.corim.template import DEFAULT_BUILD, read_template
 
     paths = [Path(one) for one in templates]
     if len(paths) == 1 and paths[0].is_dir():
@@ -259,8 +238,6 @@ def _built(templates: list[str], name: str | None) -> bytes:
             raise UsageError("several builds are in it", source=templates[0],
                              hint=f"Give --build, one of {listed}")  # fmt: skip
         chosen = name or (existing[0] if len(existing) == 1 else DEFAULT_BUILD)
-        if chosen not in existing:
-            raise unknown_build(chosen, existing, source=templates[0])
         return build_from_folder(paths[0], build=chosen)
     if name is not None:
         raise UsageError("--build chooses among the builds of a folder")
@@ -272,22 +249,3 @@ def _built(templates: list[str], name: str | None) -> bytes:
             hint="Give one manifest template and at least one CoMID template",
         )
     return build_corim(manifests[0][1], [one for one in loaded if one is not manifests[0]])
-
-
-def read_private_key(path: str) -> Any:
-    """Return an ECDSA private key in PEM without a password.
-
-    Raises:
-        FormatError: It is none.
-    """
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    try:
-        key = load_pem_private_key(read_input(path), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise FormatError("not a private key in PEM without a password", source=path) from None
-    if not isinstance(key, EllipticCurvePrivateKey):
-        raise FormatError("not an ECDSA key", source=path)
-    return key

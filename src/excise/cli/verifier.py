@@ -138,9 +138,9 @@ def rotate_key(
     Example: excise verifier rotate-key --database verifier.sqlite
     """
     from excise.attest.verifier import Records, open_database, require_keys, rotate
-    from excise.cli.corim import read_private_key
+    from excise.evidence.cose_key import read_private_key
 
-    given = read_private_key(key) if key is not None else None
+    given = read_private_key(read_input(key), source=key) if key is not None else None
     if given is not None and given.curve.name != "secp256r1":
         raise UsageError("results are signed with ES256, on P-256", source=key)
     require_keys(database)

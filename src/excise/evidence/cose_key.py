@@ -19,7 +19,11 @@ from excise.evidence.base64text import decode_base64
 from excise.evidence.cbor import read_cbor
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurve, EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.ec import (
+        EllipticCurve,
+        EllipticCurvePrivateKey,
+        EllipticCurvePublicKey,
+    )
     from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -117,6 +121,25 @@ def read_key(data: bytes, *, source: str = "key") -> VerificationKey:
     except FormatError as error:
         error.source = source
         raise
+
+
+def read_private_key(data: bytes, *, source: str = "key") -> EllipticCurvePrivateKey:
+    """Return an ECDSA private key in PEM without a password.
+
+    Raises:
+        FormatError: The bytes are none.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise FormatError("not a private key in PEM without a password", source=source) from None
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise FormatError("not an ECDSA key", source=source)
+    return key
 
 
 def secret_key(secret: bytes) -> VerificationKey:

@@ -17,6 +17,7 @@ from excise.evidence.corim.profiles import (
     Endorsements,
     ReferenceValue,
     TrustAnchor,
+    check_content,
     read_endorsements,
 )
 from excise.evidence.corim.store import ReferenceStore, accept_corim, load_store
@@ -26,6 +27,7 @@ from excise.evidence.corim.template import (
     builds_in,
     component_template,
     psa_templates,
+    write_templates,
 )
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "build_corim",
     "build_from_folder",
     "builds_in",
+    "check_content",
     "component_template",
     "load_store",
     "psa_templates",
@@ -52,4 +55,5 @@ __all__ = [
     "read_endorsements",
     "sign_corim",
     "verify_corim",
+    "write_templates",
 ]

@@ -18,6 +18,7 @@ from typing import Any, Final
 from excise.errors import FormatError
 from excise.evidence.base64text import decode_base64
 from excise.evidence.cbor import Tag
+from excise.evidence.checks import Check, Outcome
 from excise.evidence.corim.codec import hash_name
 from excise.evidence.corim.document import Corim
 from excise.evidence.corim.schema import (
@@ -164,6 +165,27 @@ def read_endorsements(corim: Corim, *, profile: str = "") -> Endorsements:
             "neither reference values nor trust anchors are in it", source=f"CoRIM {corim.id}"
         )
     return reader.endorsements()
+
+
+def check_content(corim: Corim) -> Check:
+    """Return the check that a document's triples are as its profile asks."""
+    try:
+        held = read_endorsements(corim)
+    except FormatError as error:
+        outcome, got = Outcome.FAILED, f"{error.field}: {error.reason}"
+    else:
+        outcome = Outcome.PASSED
+        got = (
+            f"{len(held.values)} reference values, {len(held.anchors)} trust anchors, "
+            f"{len(held.configs)} configurations, {len(held.realms)} realms"
+        )
+    return Check(
+        id="corim.content",
+        outcome=outcome,
+        expected="triples as the profile asks",
+        got=got,
+        clause="draft-fdb-rats-psa-endorsements",
+    )
 
 
 class _Reader:

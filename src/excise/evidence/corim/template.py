@@ -188,6 +188,20 @@ def psa_templates(
     return {**files, f"corim-psa-{build}.json": manifest}
 
 
+def write_templates(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write templates by file name into a folder, which is made if need be.
+
+    Raises:
+        UsageError: They cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_text(json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot be written ({error.strerror})", source=str(folder)) from error
+
+
 def _comid(triples: Mapping[str, Any], vendor: str) -> dict[str, Any]:
     content = json.dumps(triples, sort_keys=True)
     return {
