@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,9 +15,7 @@ from excise.cli.options import JsonOption, print_json, read_input
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
-    from excise.attest.attester import Attester, Measured, Outcome, PackedKey, Signer
-    from excise.attest.attester.session import Verification
-    from excise.perf import Recorder
+    from excise.attest.attester import Attested, Attester, PackedKey, Verification
 
 _DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -128,7 +126,7 @@ def attester(
     if (pubx_hex or puby_hex) and key_hex is None:
         raise UsageError("--pubx-hex and --puby-hex are of a key", hint="Give --key-hex too")
     if generate:
-        _print_key(generate_key(_kind(key), tcti=tcti), as_json=as_json)
+        _print_key(generate_key(key, tcti=tcti), as_json=as_json)
         return
     packed = None
     if key_hex is not None:
@@ -138,7 +136,7 @@ def attester(
         implementation=implementation,
     ) as made:  # fmt: skip
         if references is not None:
-            _write_references(made, references, build, implementation)
+            _write_references(made, references, build)
             return
         with ExitStack() as stack:
             verifier = None
@@ -148,14 +146,6 @@ def attester(
     if output is not None:
         _keep(output, outcomes[-1].token)
     _conclude(outcomes, as_json=as_json)
-
-
-def _kind(name: str) -> Any:
-    from excise.attest.attester.keys import KINDS
-
-    if name not in KINDS:
-        raise UsageError(f"--key {name!r} is unknown", hint=f"Known: {', '.join(KINDS)}")
-    return name
 
 
 @contextmanager
@@ -170,70 +160,51 @@ def _attester(
     profile: str,
     implementation: str | None,
 ) -> Iterator[Attester]:
-    from excise.attest.attester import EMBEDDED_WARNING, Attester, open_signer
-    from excise.attest.attester.evidence import IMPLEMENTATION_ID
+    from excise.attest.attester import (
+        EMBEDDED_WARNING,
+        IMPLEMENTATION_ID,
+        Attester,
+        application_of,
+        host_boot_seed,
+        labels_of,
+        mode_of,
+        open_signer,
+        system_of,
+    )
     from excise.cli.corim import implementation_id
     from excise.cli.verify_token import profile_of
+    from excise.perf import Recorder
 
     chosen = profile_of(profile)
-    kind = _kind(key)
-    recorder = _recorder(kind, packed, perf=perf)
+    named = implementation_id(implementation) if implementation else IMPLEMENTATION_ID
+    recorder, pta_recorder = (
+        Recorder(key=mode_of(key, packed), enabled=True if perf else None) for _ in range(2)
+    )
     with ExitStack() as stack:
         # Both happen once, before the loop, as the session with the application does.
-        labels = {"signer": "tpm"} if kind == "tpm" else {}
-        with recorder.measure("host", "teec_init", **labels):
-            measured = _components(ta, tee)
-        with recorder.measure("host", "teec_open_session", **labels):
-            signer: Signer = stack.enter_context(open_signer(kind, packed=packed, tcti=tcti))
+        with recorder.measure("host", "teec_init", **labels_of(key)):
+            application = application_of([Path(name) for name in ta or ()])
+            system = system_of([Path(name) for name in tee or ()])
+        with recorder.measure("host", "teec_open_session", **labels_of(key)):
+            signer = stack.enter_context(open_signer(key, packed=packed, tcti=tcti))
         recorder.flush()
-        if kind == "software" and packed is None:
+        if key == "software" and packed is None:
             typer.echo(f"excise: {EMBEDDED_WARNING}", err=True)
         yield Attester(
             signer,
-            application=measured[0],
-            system=measured[1],
+            application=application,
+            system=system,
             profile=chosen,
             perf=recorder,
-            pta_perf=_recorder(kind, packed, perf=perf),
-            implementation_id=implementation_id(implementation)
-            if implementation
-            else IMPLEMENTATION_ID,
-            boot_seed=_boot_seed(),
+            pta_perf=pta_recorder,
+            implementation_id=named,
+            boot_seed=host_boot_seed(),
         )
-
-
-def _recorder(kind: str, packed: PackedKey | None, *, perf: bool) -> Recorder:
-    from excise.perf import Recorder
-
-    mode = "black" if kind == "tpm-wrapped" else "embedded" if packed is None else "plain"
-    return Recorder(key=mode, enabled=True if perf else None)
-
-
-def _components(ta: list[str] | None, tee: list[str] | None) -> tuple[Measured, Measured]:
-    import excise
-    from excise.attest.attester import Measured
-
-    package = Path(excise.__file__).parent
-    own = [Path(name) for name in ta or ()] or sorted(package.rglob("*.py"))
-    system = [Path(name) for name in tee or ()] or [Path(sys.executable).resolve()]
-    version = "" if ta else excise.__version__
-    return (
-        Measured(kind="ARoT", files=tuple(own), version=version),
-        Measured(kind="PRoT", files=tuple(system), version="" if tee else sys.version.split()[0]),
-    )
-
-
-def _boot_seed() -> bytes:
-    """Return a value that is the same until the next boot, as the claim wants it."""
-    import hashlib
-
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return hashlib.sha256(path.read_bytes() if path.exists() else b"no boot id").digest()
 
 
 @contextmanager
 def _verification(url: str, key: str | None, ca_file: str | None) -> Iterator[Verification]:
-    from excise.attest.attester.session import verification
+    from excise.attest.attester import verification
     from excise.evidence.cose_key import read_key
 
     trusted = read_key(read_input(key), source=key) if key is not None else None
@@ -244,7 +215,7 @@ def _verification(url: str, key: str | None, ca_file: str | None) -> Iterator[Ve
 
 def _loop(
     made: Attester, verifier: Verification | None, count: int, *, quiet: bool
-) -> list[Outcome]:
+) -> list[Attested]:
     from excise.attest.attester import attest
 
     def show(token: bytes) -> None:
@@ -258,7 +229,7 @@ def _loop(
     shown = count > 1 and sys.stderr.isatty() and not (made.perf.enabled or sys.stdout.isatty())
     console = Console(stderr=True)
     rounds = track(range(count), "attesting", console=console, disable=not shown, transient=True)
-    outcomes: list[Outcome] = []
+    outcomes: list[Attested] = []
     try:
         for _ in rounds:
             outcomes.append(attest(made, verifier, show=show))  # noqa: PERF401  kept if interrupted
@@ -269,13 +240,13 @@ def _loop(
     return outcomes
 
 
-def _told(outcomes: list[Outcome]) -> str:
+def _told(outcomes: list[Attested]) -> str:
     counts = _counts(outcomes)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
     return f"{len(outcomes)} attestations: {told}"
 
 
-def _counts(outcomes: list[Outcome]) -> Counter[str]:
+def _counts(outcomes: list[Attested]) -> Counter[str]:
     return Counter(
         one.status.value if one.status is not None else "not verified" for one in outcomes
     )
@@ -295,35 +266,11 @@ def _print_key(packed: PackedKey, *, as_json: bool) -> None:
             typer.echo(f"{name}: {value}")
 
 
-def _write_references(made: Attester, folder: str, build: str, implementation: str | None) -> None:
-    import json
+def _write_references(made: Attester, folder: str, build: str) -> None:
+    from excise.evidence.corim import write_templates
 
-    from excise.attest.attester.evidence import IMPLEMENTATION_ID
-    from excise.cli.corim import implementation_id
-    from excise.evidence.corim import component_template, psa_templates
-
-    public = made.signer.public
-    files = psa_templates(
-        build=build,
-        implementation_id=implementation_id(implementation)
-        if implementation
-        else IMPLEMENTATION_ID,
-        components=[
-            component_template(one.kind, one.digest(), version=one.version, signer_id=bytes(32))
-            for one in made.components
-        ],
-        anchors=[(public.instance_id(), public)],
-        vendor="excise",
-        model=build,
-    )
-    target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (target / name).write_text(json.dumps(content, indent=2) + "\n")
-    except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror})", source=folder) from error
-    typer.echo(f"{target}: the templates of build {build}", err=True)
+    write_templates(Path(folder), made.reference_templates(build))
+    typer.echo(f"{folder}: the templates of build {build}", err=True)
 
 
 def _keep(path: str, token: bytes) -> None:
@@ -335,7 +282,7 @@ def _keep(path: str, token: bytes) -> None:
         raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
 
 
-def _conclude(outcomes: list[Outcome], *, as_json: bool) -> None:
+def _conclude(outcomes: list[Attested], *, as_json: bool) -> None:
     affirming = all(one.affirming for one in outcomes)
     if as_json:
         last = outcomes[-1]

@@ -11,13 +11,16 @@ Source: iisec-suzaki/optee-ra, docs/performance-measurement.md, for the steps an
 from __future__ import annotations
 
 import hashlib
+import platform
+import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from excise.attest.attester.keys import Signer
+import excise
+from excise.attest.attester.keys import Signer, labels_of
 from excise.errors import FormatError, UsageError
 from excise.evidence.cbor import write_cbor
 from excise.evidence.cose import assemble_sign1, prepare_sign1
@@ -34,7 +37,6 @@ TA_UUID: Final = uuid.UUID("a6b53b34-855f-11ee-b9d1-0242ac120002")
 IMPLEMENTATION_ID: Final = b"excise-attester-0000000000000001"
 CLIENT_ID: Final = int.from_bytes(hashlib.sha256(TA_UUID.bytes).digest()[-4:], "big") & 0x7FFFFFFF
 _ES256: Final = -7
-_CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,24 +61,43 @@ class Measured:
         """
         made = []
         for path in self.files:
-            inner = hashlib.sha256()
-            size = 0
             try:
                 if not path.is_file():
                     path.stat()
                     raise FormatError("cannot be measured: it is no file", source=str(path))
                 with path.open("rb") as file:
-                    while part := file.read(_CHUNK):
-                        inner.update(part)
-                        size += len(part)
+                    inner = hashlib.file_digest(file, "sha256").digest()
+                    size = file.tell()
             except OSError as error:
                 raise FormatError(
                     f"cannot be measured ({error.strerror})", source=str(path)
                 ) from None
-            made.append((size, inner.digest()))
+            made.append((size, inner))
         if len(made) == 1:
             return made[0][1]
         return hashlib.sha256(b"".join(digest for _, digest in sorted(made))).digest()
+
+
+def application_of(files: Sequence[Path] = ()) -> Measured:
+    """Return the application as a component: the files given, else this program's own."""
+    if files:
+        return Measured(kind="ARoT", files=tuple(files))
+    own = sorted(Path(excise.__file__).parent.rglob("*.py"))
+    return Measured(kind="ARoT", files=tuple(own), version=excise.__version__)
+
+
+def system_of(files: Sequence[Path] = ()) -> Measured:
+    """Return the system as a component: the files given, else the Python that runs this."""
+    if files:
+        return Measured(kind="PRoT", files=tuple(files))
+    python = Path(sys.executable).resolve()
+    return Measured(kind="PRoT", files=(python,), version=platform.python_version())
+
+
+def host_boot_seed() -> bytes:
+    """Return 32 bytes that are the same until the next boot, as the claim wants them."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return hashlib.sha256(path.read_bytes() if path.exists() else b"no boot id").digest()
 
 
 class Attester:
@@ -113,8 +134,7 @@ class Attester:
             raise UsageError(f"an implementation ID has 32 bytes, not {len(implementation_id)}")
         if profile is PROFILE_1 and len(boot_seed) != 32:
             raise UsageError("profile 1 wants a boot seed of 32 bytes")
-        self.signer = signer
-        self.components: Sequence[Measured] = (application, system)
+        self._signer = signer
         self._application, self._system = application, system
         self._profile = profile
         self._implementation_id = implementation_id
@@ -122,9 +142,31 @@ class Attester:
         self._lifecycle = lifecycle
         self._boot_seed = boot_seed
         self.perf, self._pta_perf = perf, pta_perf
-        # `key=` tells the other kinds apart; fewer labels cost less between two steps.
-        self.labels = {"signer": "tpm"} if signer.kind == "tpm" else {}
+        self.labels = labels_of(signer.kind)
         write_cbor({})  # loads what encodes, so that no step has to
+
+    def reference_templates(self, build: str) -> dict[str, dict[str, Any]]:
+        """Return what a verifier has to know, as CoRIM templates by file name: `psa_templates`.
+
+        Raises:
+            FormatError: A file cannot be measured.
+        """
+        from excise.evidence.corim import component_template, psa_templates
+
+        public = self._signer.public
+        return psa_templates(
+            build=build,
+            implementation_id=self._implementation_id,
+            components=[
+                component_template(
+                    one.kind, one.digest(), version=one.version, signer_id=self._signer_id
+                )
+                for one in (self._application, self._system)
+            ],
+            anchors=[(public.instance_id(), public)],
+            vendor="excise",
+            model=build,
+        )
 
     def token(self, nonce: bytes) -> bytes:
         """Return a token that answers a challenge: the trusted application's command."""
@@ -139,7 +181,7 @@ class Attester:
         measure, labels = self._pta_perf.measure, self.labels
         with measure("pta", "cmd_total", **labels):
             with measure("pta", "instance_id", **labels):
-                instance_id = self.signer.public.instance_id()
+                instance_id = self._signer.public.instance_id()
             with measure("pta", "hash_ta", **labels):
                 application = self._application.digest()
             with measure("pta", "hash_tee", **labels):
@@ -182,10 +224,10 @@ class Attester:
         """Return protected header and signature, in the three steps that `cose_sign1` is."""
         measure, labels = self._pta_perf.measure, self.labels
         with measure("pta", "sign_key_setup", **labels):
-            self.signer.set_up()
+            self._signer.set_up()
         with measure("pta", "sign_tbs_hash", **labels):
             protected, tbs = prepare_sign1(payload, algorithm=_ES256)
             digest = hashlib.sha256(tbs).digest()
         with measure("pta", "sign_ecdsa", **labels):
-            signature = self.signer.sign(digest)
+            signature = self._signer.sign(digest)
         return protected, signature

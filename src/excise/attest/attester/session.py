@@ -6,15 +6,14 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from excise.attest.attester.evidence import Attester
 from excise.errors import FormatError, HostError
 from excise.evidence.base64text import decode_base64
-from excise.evidence.checks import Check, verdict_of
-from excise.evidence.checks import Outcome as CheckOutcome
+from excise.evidence.checks import Check, Outcome, verdict_of
 from excise.evidence.cose_key import VerificationKey, read_key
 from excise.evidence.ear import verify_ear
 from excise.evidence.trust_vector import Status
@@ -26,7 +25,7 @@ _INFO: Final = "/.well-known/veraison/verification"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Attested:
     """What one attestation gave.
 
     Attributes:
@@ -41,14 +40,14 @@ class Outcome:
     token: bytes
     result: str = ""
     status: Status | None = None
-    checks: tuple[Check, ...] = field(default=())
+    checks: tuple[Check, ...] = ()
 
     @property
     def affirming(self) -> bool:
         """Return whether the result holds and is affirming; true without a server."""
         if self.status is None:
             return True
-        return verdict_of(self.checks) is CheckOutcome.PASSED
+        return verdict_of(self.checks) is Outcome.PASSED
 
 
 class Verification:
@@ -152,7 +151,7 @@ def attest(
     verifier: Verification | None,
     *,
     show: Callable[[bytes], None],
-) -> Outcome:
+) -> Attested:
     """Return the outcome of one attestation; `total` is its last mark.
 
     Args:
@@ -177,6 +176,6 @@ def attest(
                 result = verifier.submit(path, token)
     attester.perf.flush()
     if verifier is None:
-        return Outcome(nonce=nonce, token=token)
+        return Attested(nonce=nonce, token=token)
     status, checks = verifier.check(result, nonce)
-    return Outcome(nonce=nonce, token=token, result=result, status=status, checks=checks)
+    return Attested(nonce=nonce, token=token, result=result, status=status, checks=checks)
