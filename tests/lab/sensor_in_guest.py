@@ -126,7 +126,7 @@ def main() -> None:
         with Collector(pcrs=pcr_reader(key.tpm), whole_log=True) as collector:
 
             def collect() -> SensorMessage:
-                return collector.collect(FACE).message
+                return collector.collect(FACE)
 
             for changed, change in (
                 ("a PCR in the message", other_pcr),

@@ -123,7 +123,7 @@ def collect(
 
     found = Embedding.from_bytes(read_input(embedding), source=embedding)
     with _collector(measurement_list, tpm, pcrs, whole_log=True) as collector:
-        message = collector.collect(found).message.to_bytes()
+        message = collector.collect(found).to_bytes()
     _write(output, message)
     typer.echo(message_sha512(message), err=True)
 

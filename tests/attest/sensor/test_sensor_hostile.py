@@ -39,7 +39,7 @@ def options(tmp_path: Path, group: Group) -> list[str | Path]:
 @pytest.fixture
 def message(tmp_path: Path) -> bytes:
     with Machine(tmp_path).collector(whole_log=True) as collector:
-        return collector.collect(FACE).message.to_bytes()
+        return collector.collect(FACE).to_bytes()
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def machine(tmp_path: Path) -> Machine:
 
 def _message(machine: Machine) -> SensorMessage:
     with machine.collector(whole_log=True) as collector:
-        return collector.collect(FACE).message
+        return collector.collect(FACE)
 
 
 def _signed(data: bytes, opened: Opened, group: Group) -> SensorEvidence:
@@ -102,17 +102,17 @@ def test_a_transaction_is_accepted_and_the_next_sends_what_is_new(
     client: ServiceClient, machine: Machine, group: Group
 ) -> None:
     with machine.collector() as collector:
-        first = _transact(client, collector.collect(FACE).message, group)
+        first = _transact(client, collector.collect(FACE), group)
         assert (first.outcome, first.reasons) == ("PASSED", [])
         assert first.list_end == collector.list_size
         collector.acknowledge(first.list_end)
         machine.grow(3)
-        message = collector.collect(FACE).message
+        message = collector.collect(FACE)
         assert 0 < len(message.list_entries) < message.list_offset
         second = _transact(client, message, group)
         assert (second.outcome, second.list_end) == ("PASSED", message.list_end)
         collector.acknowledge(second.list_end)
-        third = collector.collect(FACE).message
+        third = collector.collect(FACE)
         assert third.list_entries == b""
         assert _transact(client, third, group).outcome == "PASSED"
 
@@ -122,7 +122,7 @@ def test_a_list_that_goes_on_from_elsewhere_is_asked_for_from_where_it_is_known(
 ) -> None:
     stranger = new_group()
     with machine.collector() as collector:
-        message = collector.collect(FACE).message
+        message = collector.collect(FACE)
         beyond = dataclasses.replace(message, list_offset=7)
         with pytest.raises(Refused, match="known here end at 0") as caught:
             _transact(client, beyond, stranger)
@@ -242,13 +242,13 @@ def test_files_without_a_reference_digest_are_refused_and_known_ones_accepted(
         ServiceClient(url) as client,
         machine.collector() as collector,
     ):
-        good = _transact(client, collector.collect(FACE).message, group)
+        good = _transact(client, collector.collect(FACE), group)
         assert (good.outcome, good.reasons) == ("PASSED", [])
         collector.acknowledge(good.list_end)
-        same = _transact(client, collector.collect(FACE).message, group)
+        same = _transact(client, collector.collect(FACE), group)
         assert same.outcome == "PASSED"
         machine.grow(1)
-        unknown = _transact(client, collector.collect(FACE).message, group)
+        unknown = _transact(client, collector.collect(FACE), group)
         assert unknown.outcome == "FAILED"
         assert any("policy." in each for each in unknown.reasons)
 

@@ -5,12 +5,11 @@ that hands its result over in memory; the command line can also hand over by fil
 original did, where every file and program read adds entries to the measurement list.
 """
 
-from excise.attest.sensor.collect import Collected, Collector
+from excise.attest.sensor.collect import Collector
 from excise.attest.sensor.embed import DlibEmbedder, Embedder, Embedding
 from excise.attest.sensor.images import Image, ImageSource, open_source, read_image
 
 __all__ = [
-    "Collected",
     "Collector",
     "DlibEmbedder",
     "Embedder",

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -24,21 +23,6 @@ from excise.evidence.sensor_message import PcrBanks, SensorMessage
 
 DEFAULT_LIST: Final = Path("/sys/kernel/security/ima/binary_runtime_measurements")
 READ_BYTES: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
-    """One message, and what reading the list for it took.
-
-    Attributes:
-        message: The message.
-        read_bytes: Bytes of the list that were read for it.
-        reads: Calls of read(2).
-    """
-
-    message: SensorMessage
-    read_bytes: int
-    reads: int
 
 
 class Collector:
@@ -88,7 +72,7 @@ class Collector:
             os.close(self._fd)
             self._fd = -1
 
-    def collect(self, embedding: Embedding) -> Collected:
+    def collect(self, embedding: Embedding) -> SensorMessage:
         """Return a message over the list's entries that no acknowledged message held.
 
         PCRs are read before the list: what they hold is then a beginning of it, and not its end.
@@ -99,29 +83,25 @@ class Collector:
         """
         pcrs = self._pcrs()
         if self._whole_log:
-            self._hash, self._unsent, self.list_size = hashlib.sha512(), bytearray(), 0
+            self._forget()
             descriptor = self._open()
             try:
-                reads = self._read_on(descriptor)
+                self._read_on(descriptor)
             finally:
                 os.close(descriptor)
         else:
             if self._fd < 0:
                 raise HostError("the collector is not open", hint="Use it in a with statement")
-            reads = self._read_new()
+            self._read_new()
         entries = bytes(self._unsent)
-        return Collected(
-            message=SensorMessage(
-                list_offset=self.list_size - len(entries),
-                list_entries=entries,
-                list_sha512=self._hash.copy().digest(),
-                pcrs=_plain(pcrs),
-                embedder=embedding.model,
-                embedding=embedding.values,
-                image_sha256=embedding.image_sha256,
-            ),
-            read_bytes=len(entries),
-            reads=reads,
+        return SensorMessage(
+            list_offset=self.list_size - len(entries),
+            list_entries=entries,
+            list_sha512=self._hash.digest(),
+            pcrs=_plain(pcrs),
+            embedder=embedding.model,
+            embedding=embedding.values,
+            image_sha256=embedding.image_sha256,
         )
 
     def acknowledge(self, list_end: int) -> None:
@@ -142,6 +122,9 @@ class Collector:
             return
         os.close(self._fd)
         self._fd = self._open()
+        self._forget()
+
+    def _forget(self) -> None:
         self._hash, self._unsent, self.list_size = hashlib.sha512(), bytearray(), 0
         self._count = None
 
@@ -155,15 +138,14 @@ class Collector:
                 hint="It needs root, securityfs and a kernel with IMA; --list names another file",
             ) from error
 
-    def _read_new(self) -> int:
+    def _read_new(self) -> None:
         """Read what is new, if the kernel's count does not say that nothing is."""
         # The count before the read: entries that come between are read, and asked for once more.
         count = self._entry_count()
         if count is not None and count == self._count:
-            return 0
-        reads = self._read_on(self._fd)
+            return
+        self._read_on(self._fd)
         self._count = count
-        return reads
 
     def _entry_count(self) -> bytes | None:
         """Return the kernel's count of entries, or None where it tells none."""
@@ -172,9 +154,8 @@ class Collector:
         except OSError:
             return None
 
-    def _read_on(self, descriptor: int) -> int:
-        """Read to the end of the list; return how many reads that took."""
-        reads = 0
+    def _read_on(self, descriptor: int) -> None:
+        """Read to the end of the list."""
         while True:
             try:
                 data = os.read(descriptor, READ_BYTES)
@@ -183,9 +164,8 @@ class Collector:
                     f"the measurement list cannot be read ({error.strerror})",
                     source=str(self._path),
                 ) from error
-            reads += 1
             if not data:
-                return reads
+                return
             self._hash.update(data)
             self._unsent += data
             self.list_size += len(data)

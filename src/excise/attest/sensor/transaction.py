@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from excise.attest.daa.keys import MemberKey, sign
-from excise.attest.sensor.collect import Collected, Collector
-from excise.attest.sensor.embed import Embedder
+from excise.attest.sensor.collect import Collector
+from excise.attest.sensor.embed import Embedder, Embedding
 from excise.attest.sensor.images import ImageSource
 from excise.attest.sensor.protocol import SESSIONS, Answer, Opened, SensorEvidence
 from excise.attest.service import ServiceClient
@@ -112,16 +111,16 @@ class Sensor:
                 image = self.source.capture()
             with measure(LAYER, "embed"):
                 embedding = self.embedder.embed(image)
-            answer = self._collect_and_send(lambda: self.collector.collect(embedding))
+            answer = self._collect_and_send(embedding)
         if answer.outcome == "PASSED":
             self.collector.acknowledge(answer.list_end)
         return answer
 
-    def _collect_and_send(self, collect: Callable[[], Collected]) -> Answer:
+    def _collect_and_send(self, embedding: Embedding) -> Answer:
         """Collect and send; once more, from where the verifier is, if it is elsewhere."""
         for attempt in range(_ATTEMPTS):
             with self.perf.measure(LAYER, "collect"):
-                message = collect().message.to_bytes()
+                message = self.collector.collect(embedding).to_bytes()
             try:
                 with self.perf.measure(LAYER, "send"):
                     return send(message, membership=self.membership, client=self.client)
