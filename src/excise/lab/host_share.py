@@ -12,7 +12,7 @@ import importlib.machinery
 import importlib.util
 import marshal
 import shlex
-import subprocess
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib import resources
@@ -37,8 +37,6 @@ PACKAGE: Final = "excise-package"
 """Folder of excise on the work disk."""
 HOST_ADDRESS: Final = "10.0.2.100"
 """Address at which a guest reaches the ports of this host's loopback that it was given."""
-MEMORY_MIB: Final = 1024
-WORK_DISK_MIB: Final = 96
 
 _SPARE_MIB: Final = 96
 _GUEST_ADDRESS: Final = "10.0.2.15/24"
@@ -69,7 +67,8 @@ def share_image() -> Path:
         inodes = 2 * len(files) + 1024
         make_image(tree, image, size_mib=(size >> 20) * 9 // 8 + _SPARE_MIB, inodes=inodes)
         run_debugfs(list(_labels(tree, files, values=values)), image=image, folder=into)
-        subprocess.run(["rm", "-rf", "--", str(tree), str(values)], check=False)
+        shutil.rmtree(tree, ignore_errors=True)
+        shutil.rmtree(values, ignore_errors=True)
 
     return stored("python", key[:24], build) / "python.ext4"
 

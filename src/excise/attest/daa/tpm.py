@@ -25,6 +25,7 @@ from excise.collect.tpm import (
     read_consistently,
     tpm_selection,
 )
+from excise.collect.tpm.codes import base_code
 from excise.errors import FormatError, HostError, UsageError
 from excise.evidence.daa import Credential, QuotedState, Signature
 from excise.evidence.daa.curve import (
@@ -218,7 +219,7 @@ class TpmKey:
                 answer = finish(preimage, counter)
             except TSS2_Exception as error:
                 # The counter is gone, as after a TPM reset: another one, never this one again.
-                if _base_code(error) == _RC_VALUE and attempt < SIGN_ATTEMPTS:
+                if base_code(int(error.rc)) == _RC_VALUE and attempt < SIGN_ATTEMPTS:
                     continue
                 raise
             nonce, s = answer.nonce, answer.s
@@ -326,7 +327,7 @@ class TpmKey:
             TPMT_TK_HASHCHECK,
         )
 
-        if "restricted" in self._area.attributes:
+        if self.quoting:
             if len(preimage) > _HASH_BYTES:
                 raise UsageError(
                     f"{len(preimage)} bytes; a restricted key signs at most {_HASH_BYTES}",
@@ -384,7 +385,7 @@ class TpmKey:
                 patiently(lambda: self._tpm.policy_pcr(session, b"", selection))
                 yield session
         except TSS2_Exception as error:
-            if _base_code(error) not in (_RC_POLICY_FAIL, _RC_PCR_CHANGED):
+            if base_code(int(error.rc)) not in (_RC_POLICY_FAIL, _RC_PCR_CHANGED):
                 raise
             chosen = selection_text(self._place.selection)
             raise HostError(
@@ -502,12 +503,6 @@ def tpm_challenge(
         if sum_of_multiples([(base, s), (public, N - c)]) == commitment:
             return dialect, c
     return None
-
-
-def _base_code(error: Any) -> int:
-    """Return a response code without the number of the handle, session or parameter in it."""
-    code = int(error.rc) & 0xFFF
-    return code & 0xBF if code & 0x80 else code
 
 
 def _point(x: int, y: int, field: str) -> G1:

@@ -337,11 +337,10 @@ class FixedBase:
     def __init__(self, point: G1, *, window: int = 4) -> None:
         self._window = window
         rows: list[_Jacobian] = []
-        base = point
         per_row = (1 << window) - 1
-        self._digits = -(-int(N).bit_length() // window)
-        starts: list[_Jacobian] = [(base[0], base[1], integer(1))]
-        for _ in range(self._digits - 1):
+        digits = -(-int(N).bit_length() // window)
+        starts: list[_Jacobian] = [(point[0], point[1], integer(1))]
+        for _ in range(digits - 1):
             here = starts[-1]
             for _ in range(window):
                 here = _double(here)
@@ -354,16 +353,6 @@ class FixedBase:
                 rows.append(here)
         affine = _all_affine(rows)
         self._rows = [affine[at : at + per_row] for at in range(0, len(affine), per_row)]
-
-    def multiply(self, scalar: int) -> G1 | None:
-        """Return k·P."""
-        rest, mask = int(scalar % N), (1 << self._window) - 1
-        result = _INFINITY
-        for row in self._rows:
-            if rest & mask:
-                result = _add_affine(result, row[(rest & mask) - 1])
-            rest >>= self._window
-        return _to_affine(result)
 
     def multiply_all(self, scalars: Sequence[int]) -> list[G1 | None]:
         """Return k·P for each k, in step, so that one inversion serves a digit of all of them."""

@@ -64,16 +64,6 @@ def inverse(value: int) -> int:
     return _invert(value, P)
 
 
-def inverse_mod_order(value: int) -> int:
-    """Return 1/value modulo the group order; the value is not 0."""
-    return _invert(value, N)
-
-
-def power(base: int, exponent: int) -> int:
-    """Return a power in Fp."""
-    return _power(base, exponent, P)
-
-
 def square_root(value: int) -> int | None:
     """Return the even one of the two square roots in Fp, or None when there is none."""
     root = _power(value, (P + 1) >> 2, P)  # p = 3 mod 4
