@@ -14,6 +14,7 @@ from excise.units import (
     format_ns,
     format_ratio,
     parse_bytes,
+    parse_count,
     parse_duration,
     parse_percentage,
 )
@@ -105,6 +106,20 @@ def test_a_size_is_read_exactly(text: str, expected: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"is not a size|more than 8 EiB"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", 0), ("12313", 12_313), (" 12_313 ", 12_313), ("9" * 18, 10**18 - 1)],
+)
+def test_a_count_is_a_whole_number(text: str, expected: int) -> None:
+    assert parse_count(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "²", "١", "1__000", "_1", "9" * 5000])
+def test_what_is_no_count_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a whole number"):
+        parse_count(text)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("2%", 0.02), ("0.5 %", 0.005), ("+10%", 0.1)])

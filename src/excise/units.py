@@ -40,6 +40,7 @@ _INT64_MAX: Final = 2**63 - 1
 _MAX_TEXT: Final = 100
 _TERM = re.compile(r"(\d{1,19})(?:[.,](\d{1,24}))?\s*([A-Za-zµμ]+)\s*")
 _SIZE = re.compile(r"(\d{1,19})(?:\.(\d{1,24}))?\s*([A-Za-z]*)")
+_COUNT = re.compile(r"[0-9]{1,3}(?:_?[0-9]{3}){0,5}|[0-9]{1,18}")
 _PERCENTAGE = re.compile(r"([+-]?\d{1,9}(?:\.\d{1,12})?)\s*%")
 
 _DURATION_HINT = "Write a number and a unit, such as 10s, 1.5ms, 250us or '2min 3.2s'"
@@ -112,6 +113,22 @@ def parse_bytes(text: str) -> int:
     if size > _INT64_MAX:
         raise UsageError(f"{text.strip()[:40]!r} is more than 8 EiB", hint=_SIZE_HINT)
     return size
+
+
+def parse_count(text: str) -> int:
+    """Return the whole number that a text such as `12313` or `12_313` stands for.
+
+    Raises:
+        UsageError: If it is none, negative, or has more than 18 digits.
+
+    Examples:
+        >>> parse_count("12_313")
+        12313
+    """
+    stripped = text.strip()
+    if not _COUNT.fullmatch(stripped):
+        raise UsageError(f"{stripped[:40]!r} is not a whole number", hint="Such as 12313")
+    return int(stripped.replace("_", ""))
 
 
 def parse_percentage(text: str) -> float:

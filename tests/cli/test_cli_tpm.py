@@ -163,7 +163,18 @@ def test_own_records_are_part_of_the_catalogue(
         (["tpm", "record", "reference:tpmscan"], 2, "is no capture of a TPM"),
         (["predict"], 2, "neither boots nor a TPM"),
         (["predict", "--tpm", "reference:tpm-hmac-2024"], 2, "number of measurements is missing"),
-        (["predict", "--entries", "x", "--tpm", "reference:tpm-hmac-2024"], 2, "not a number"),
+        (
+            ["predict", "--entries", "x", "--tpm", "reference:tpm-hmac-2024"],
+            2,
+            "not a whole number",
+        ),
+        (
+            ["predict", "--entries", "²", "--tpm", "reference:tpm-hmac-2024"],
+            2,
+            "not a whole number",
+        ),
+        (["predict", "reference:tpm-hmac-2024", "--banks", "3"], 2, "tell the number of banks"),
+        (["predict", "reference:tpm-hmac-2024", "--overlap", "50%"], 2, "tell the overlap"),
         (
             ["predict", "--entries", "1", "--tpm", "reference:tpm-hmac-2024", "--mode", "fast"],
             2,

@@ -83,6 +83,7 @@ def import_(
 
     Example: excise boot import blame.txt time.txt dmesg.txt --entries 444 -o boots.excise
     """
+    from excise.cost.predict import require_mode
     from excise.events.one_boot import merge_boot
     from excise.formats.registry import Options, read
 
@@ -92,7 +93,7 @@ def import_(
         readings,
         configuration=configuration,
         entries=_entries(entries),
-        mode=_mode(mode),
+        mode=None if mode is None else require_mode(mode, source="--mode"),
         source=", ".join(files),
     )
     _write(output, inputs=inputs, reading=reading, as_json=as_json)
@@ -171,24 +172,18 @@ def _write(
     typer.echo(f"wrote {output}, boot {boots} of its configuration", err=True)
 
 
-def _mode(text: str | None) -> str | None:
-    from excise.cost.predict import MODES
-    from excise.errors import UsageError
-
-    if text is not None and text not in MODES:
-        raise UsageError(f"is one of {', '.join(MODES)}", source=f"--mode {text}")
-    return text
-
-
 def _entries(text: str | None) -> int | None:
     """Return a number, or the number of entries in a list."""
-    if text is None or text.isdigit():
-        return None if text is None else int(text)
     from excise.evidence.ima import read_list
+    from excise.units import parse_count
 
+    if text is None:
+        return None
+    if text.isdigit():
+        return parse_count(text)
     data = read_input(text)
     if data.strip().isdigit():
-        return int(data)
+        return parse_count(data.decode())
     with read_list(data) as found:
         count = sum(len(batch) for batch in found.batches())
         if found.fault is not None or not count:

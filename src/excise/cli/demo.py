@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from excise.cli.options import JsonOption, margin_of, open_dataset, print_report
+from excise.cli.options import JsonOption, margin_of, open_dataset, print_report, write_report
 
 CAPTURE = Path(__file__).resolve().parent.parent / "data" / "demo.tar.zst"
 
@@ -27,13 +27,10 @@ def demo(
     """
     from excise.cost.comparison import compare_configurations
     from excise.report.build import build_comparison, build_report
-    from excise.report.write import format_of, open_output, render
 
     dataset = open_dataset(str(CAPTURE))
     if output is not None:
-        with open_output(output) as opened:
-            opened.write(render(build_report(dataset), format=format_of(output)))
-        typer.echo(f"Wrote {output}", err=True)
+        write_report(build_report(dataset), output)
     print_report(
         build_comparison(
             compare_configurations(dataset, margin_ratio=margin_of(dataset, None)), dataset

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report
 from excise.errors import UsageError
+
+_MOST_FILES: Final = 20_000
 
 
 def boot(
@@ -100,7 +102,11 @@ def boot(
 
 
 def _counts(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdigit() and int(part) <= 20_000 for part in parts):
-        raise UsageError("is numbers up to 20000, joined by commas", source=f"--files {text}")
-    return [int(part) for part in parts]
+    from excise.units import parse_count
+
+    counts = [parse_count(part) for part in text.split(",") if part.strip()]
+    if not counts or max(counts) > _MOST_FILES:
+        raise UsageError(
+            f"is numbers up to {_MOST_FILES}, joined by commas", source=f"--files {text}"
+        )
+    return counts

@@ -48,6 +48,16 @@ FormatOption = Annotated[
         show_default=False,
     ),
 ]
+ReportOutputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Also write a report: .html, .md, .csv, …",
+        show_default=False,
+    ),
+]
 CaptureArgument = Annotated[
     str,
     typer.Argument(
@@ -114,6 +124,18 @@ def read_input(name: str, *, limit_bytes: int = INPUT_BYTES) -> bytes:
 def print_json(value: Any) -> None:
     """Print a plain value as JSON on standard output."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=str))
+
+
+def write_report(report: Report, output: str | None) -> None:
+    """Write a report to the file a user named, in the format of its name; without one, nothing."""
+    if output is None:
+        return
+    from excise.report.write import format_of, open_output, render
+
+    chosen = format_of(output)
+    with open_output(output) as opened:
+        opened.write(render(report, format=chosen))
+    typer.echo(f"Wrote {output}", err=True)
 
 
 def print_report(report: Report, *, format_name: str | None, as_json: bool) -> None:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report, read_input
+from excise.cli.options import (
+    FormatOption,
+    JsonOption,
+    ReportOutputOption,
+    open_dataset,
+    print_report,
+    read_input,
+    write_report,
+)
 from excise.cli.steps import steps_bar
 from excise.errors import UsageError
 
@@ -225,16 +233,7 @@ def compare(
         str | None,
         typer.Option("--charts", help="Folder to write the chart to, as SVG.", show_default=False),
     ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Also write a report: .html, .md, .csv, …",
-            show_default=False,
-        ),
-    ] = None,
+    output: ReportOutputOption = None,
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -244,7 +243,7 @@ def compare(
     """
     from excise.cost.tpm_catalogue import catalogue, place
     from excise.report.tpm import build_catalogue, build_comparison
-    from excise.report.write import export_charts, format_of, open_output, render
+    from excise.report.write import export_charts
 
     if everything:
         known = [*catalogue(), *own_tpms()]
@@ -256,10 +255,7 @@ def compare(
     among = [open_tpm(name) for name in others] if others else [*catalogue(), *own_tpms()]
     among = [other for other in among if other.medians_ns != subject.medians_ns]
     report = build_comparison(subject, place(subject, among), others=among)
-    if output is not None:
-        chosen = format_of(output)
-        with open_output(output) as opened:
-            opened.write(render(report, format=chosen))
+    write_report(report, output)
     if charts is not None:
         written = export_charts(report, charts, formats=["svg"])
         typer.echo(f"Wrote {', '.join(map(str, written))}", err=True)

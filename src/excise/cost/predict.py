@@ -2,7 +2,7 @@
 
 Unit costs come from a TPM's bench or a catalogue, base and overlap from boots. Where boots of one
 mode differ in their entries, the unit costs themselves are found by regression over the boots.
-Nothing here knows a TPM: `excise.cost.tpm_units` finds unit costs, `excise.cost.predict_boots`
+Nothing here knows a TPM: `excise.cost.tpm_catalogue` has unit costs, `excise.cost.predict_boots`
 finds boots in captures.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -370,6 +370,23 @@ def entries_left(entries: int, *, kept_ratio: float) -> int:
     return round(entries * kept_ratio)
 
 
+def require_mode(mode: str, *, source: str | None = None) -> str:
+    """Return a mode that there is.
+
+    Args:
+        mode: Its name.
+        source: What names it, for the error.
+
+    Raises:
+        UsageError: If there is none of that name.
+    """
+    if mode not in MODES:
+        raise UsageError(
+            f"the mode {mode!r} is not known", source=source, hint=f"Modes: {', '.join(MODES)}"
+        )
+    return mode
+
+
 def _check_entries(entries: int) -> None:
     if entries < 0:
         raise UsageError(f"{entries} entries are fewer than none")
@@ -435,6 +452,4 @@ def _fit_notes(
 
 
 def _with_known(model: BootModel, boots: Sequence[Boot]) -> BootModel:
-    import dataclasses
-
-    return dataclasses.replace(model, known=tuple(model.predict_boot(boot) for boot in boots))
+    return replace(model, known=tuple(model.predict_boot(boot) for boot in boots))
