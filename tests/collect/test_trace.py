@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -98,6 +99,25 @@ def test_a_trace_that_runs_or_was_killed_is_in_the_way_and_restored(tmp_path: Pa
 def test_a_monitor_that_was_not_started_cannot_be_stopped(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="nothing was started"):
         stop_monitor(states=tmp_path)
+
+
+def test_a_process_that_has_a_dead_monitors_id_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "lsmpmon"
+    folder.mkdir()
+    (folder / "errors").touch()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        (folder / "pid").write_text(f"{other.pid} 1\n")
+        with pytest.raises(HostError, match="it was killed"):
+            stop_monitor(states=tmp_path)
+        assert other.poll() is None
+        # The same process with its own start time is the monitor: it is told from the other.
+        ticks = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        (folder / "pid").write_text(f"{other.pid} {ticks}\n")
+        with pytest.raises(HostError, match="is started already"):
+            start_monitor(TraceRequest(everything=True), states=tmp_path)
+        with pytest.raises(HostError, match="it was killed"):
+            stop_monitor(states=tmp_path)
+        assert other.wait() == -signal.SIGINT
 
 
 def test_a_monitor_that_cannot_start_says_why(tmp_path: Path) -> None:

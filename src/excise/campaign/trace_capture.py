@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from excise.capture import store
 from excise.capture.journal import Run, Session
 from excise.capture.manifest import Fact, Manifest
@@ -93,21 +95,18 @@ def traced_into(
         try:
             code = collect.run_trace(request, folder=path / store.RAW, command=command)
         except BaseException:
-            if not _has_summary(path / store.RAW):
+            if not collect.has_summary(path / store.RAW):
                 shutil.rmtree(path)
             raise
         found = read_folder(path / store.RAW, subtract=subtract, cycles=cycles)
         arm = name or found.summary.lsm or "host"
-        manifest = Manifest(
-            id=manifest.id,
-            created=manifest.created,
-            title=manifest.title,
-            origin="measured",
-            excise_version=version,
-            host_facts=[*facts, *_facts(found)],
-            clocks=[Clock(name=f"trace clock {found.summary.clock}")],
+        capture.replace_manifest(
+            replace(
+                manifest,
+                host_facts=[*facts, *_facts(found)],
+                clocks=[Clock(name=f"trace clock {found.summary.clock}")],
+            )
         )
-        capture.replace_manifest(manifest)
         capture.extend(
             [
                 *_runs(found, task=task, arm=arm),
@@ -117,12 +116,6 @@ def traced_into(
             ]
         )
     return found, code
-
-
-def _has_summary(folder: Path) -> bool:
-    """Return whether a trace came to its end."""
-    path = folder / collect.SUMMARY
-    return path.is_file() and path.stat().st_size > 0
 
 
 def _facts(found: HookTrace) -> list[Fact]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from excise.cli.options import FormatOption, JsonOption, print_json, print_report
+from excise.collect.trace import Backend, TraceRequest
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
-    from excise.collect.trace import TraceRequest
     from excise.cost.hook_trace import HookTrace
 
-_BACKENDS = ("function_graph", "fprobe", "kprobe", "bpftrace", "function")
+_BACKENDS = get_args(Backend)
+_EVERYTHING = "all processes"
 
 
 def trace(
@@ -138,8 +141,6 @@ def trace(
     if list_hooks:
         _list_hooks(as_json=as_json)
         return
-    from excise.collect.trace import TraceRequest
-
     monitor = lsmpmon and words in (["start"], ["stop"])
     if unit == "cycles" and backend is None:
         backend = "kprobe"
@@ -157,9 +158,17 @@ def trace(
         buffer_kib=buffer_kib,
         untraced=untraced if words and not monitor else 0,
     )
+    cycles = unit == "cycles"
+    show = partial(
+        _print,
+        by_syscall=by == "syscall",
+        lsmpmon=lsmpmon,
+        format_name=format_name,
+        as_json=as_json,
+    )
     if monitor:
         assert words is not None
-        _monitor(words[0], request, cycles=unit == "cycles", subtract=subtract)
+        _monitor(words[0], request, cycles=cycles, subtract=subtract, show=show)
         return
     _trace(
         request,
@@ -167,11 +176,8 @@ def trace(
         output=output,
         name=name,
         subtract=subtract,
-        by_syscall=by == "syscall",
-        lsmpmon=lsmpmon,
-        cycles=unit == "cycles",
-        format_name=format_name,
-        as_json=as_json,
+        cycles=cycles,
+        show=show,
     )
 
 
@@ -203,11 +209,8 @@ def _trace(
     output: str | None,
     name: str | None,
     subtract: bool,
-    by_syscall: bool,
-    lsmpmon: bool,
     cycles: bool,
-    format_name: str | None,
-    as_json: bool,
+    show: Callable[..., None],
 ) -> None:
     import tempfile
 
@@ -221,7 +224,7 @@ def _trace(
     if request.everything and request.duration_s is None:
         raise UsageError("--all needs --duration, else it would never end")
     pids = ", ".join(map(str, request.pids))
-    task = shlex.join(words) if words else f"process {pids}" if pids else "all processes"
+    task = shlex.join(words) if words else f"process {pids}" if pids else _EVERYTHING
     from excise.campaign.trace_capture import traced, traced_into
 
     if output is not None:
@@ -240,14 +243,7 @@ def _trace(
             found, code = traced(
                 Path(folder), request, command=words, subtract=subtract, cycles=cycles
             )
-    _print(
-        found,
-        title=f"Hooks of {task}",
-        by_syscall=by_syscall,
-        lsmpmon=lsmpmon,
-        format_name=format_name,
-        as_json=as_json,
-    )
+    show(found, title=f"Hooks of {task}")
     if output is not None:
         typer.echo(f"Wrote {output}", err=True)
     if code:
@@ -266,24 +262,30 @@ def _print(
 ) -> None:
     from excise.report.hooks import build_hook_trace, lsmpmon_text
 
-    if lsmpmon:
+    if lsmpmon and not (as_json or format_name):
         typer.echo(lsmpmon_text(found), nl=False)
         return
     report = build_hook_trace(found, title=title, by_syscall=by_syscall)
     print_report(report, format_name=format_name, as_json=as_json)
 
 
-def _monitor(word: str, request: TraceRequest, *, cycles: bool, subtract: bool) -> None:
+def _monitor(
+    word: str,
+    request: TraceRequest,
+    *,
+    cycles: bool,
+    subtract: bool,
+    show: Callable[..., None],
+) -> None:
     from excise.campaign.trace_capture import read_folder
     from excise.collect.trace import start_monitor, stop_monitor
-    from excise.report.hooks import lsmpmon_text
 
     if word == "start":
         folder = start_monitor(request)
         typer.echo(f"Started; `excise trace --lsmpmon stop` prints the result ({folder})", err=True)
         return
     found = read_folder(stop_monitor(), subtract=subtract, cycles=cycles)
-    typer.echo(lsmpmon_text(found), nl=False)
+    show(found, title=f"Hooks of {_EVERYTHING}")
 
 
 def _restore(*, as_json: bool) -> None:

@@ -22,7 +22,8 @@ CALIBRATION: Final = "trace.txt.calibration"
 SUMMARY: Final = "trace.json"
 STATES: Final = Path("/run/excise")
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP)
-EXIT_STOPPED: Final = 130
+_MONITOR: Final = "lsmpmon"
+_PATIENCE_S: Final = 60.0
 
 
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,10 +117,19 @@ def run_trace(
     code = _wait(subprocess.Popen(words))
     reason = errors.read_text(errors="replace").strip() if errors.is_file() else ""
     errors.unlink(missing_ok=True)
-    if not (folder / SUMMARY).is_file() or not (folder / SUMMARY).stat().st_size:
+    if not has_summary(folder):
         kind: type[ExciseError] = UsageError if code == 2 else HostError
         raise kind(reason or f"the tracer ended with code {code}", source="excise-probe trace")
     return code
+
+
+def has_summary(folder: Path) -> bool:
+    """Return whether a trace into a folder came to its end."""
+    return _is_written(folder / SUMMARY)
+
+
+def _is_written(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
@@ -162,10 +172,6 @@ def catalogue() -> dict[str, object]:
     return found
 
 
-_MONITOR: Final = "lsmpmon"
-_PATIENCE_S: Final = 60.0
-
-
 def start_monitor(request: TraceRequest, *, states: Path = STATES) -> Path:
     """Start a trace of the whole system that goes on until `stop_monitor`; return its folder.
 
@@ -187,13 +193,13 @@ def start_monitor(request: TraceRequest, *, states: Path = STATES) -> Path:
             stderr=errors,
             start_new_session=True,
         )
-    (folder / "pid").write_text(f"{process.pid}\n")
+    (folder / "pid").write_text(f"{process.pid} {_start_ticks(process.pid) or 0}\n")
     end = time.monotonic() + _PATIENCE_S
     while time.monotonic() < end:
         if process.poll() is not None:
             reason = (folder / "errors").read_text(errors="replace").strip()
             raise HostError(reason.removeprefix("excise-probe: ") or "the tracer ended at once")
-        if (folder / TRACE).is_file() and (folder / TRACE).stat().st_size:
+        if _is_written(folder / TRACE):
             return folder
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -219,7 +225,7 @@ def stop_monitor(*, states: Path = STATES) -> Path:
     if _alive(folder):
         raise HostError(f"did not end within {_PATIENCE_S:g} s", source=f"process {_pid(folder)}")
     (folder / "pid").unlink()
-    if not (folder / SUMMARY).is_file() or not (folder / SUMMARY).stat().st_size:
+    if not has_summary(folder):
         reason = (folder / "errors").read_text(errors="replace").strip()
         raise HostError(
             reason or "it was killed", source=str(folder), hint="excise trace --restore"
@@ -228,13 +234,23 @@ def stop_monitor(*, states: Path = STATES) -> Path:
 
 
 def _pid(folder: Path) -> int:
-    return int((folder / "pid").read_text())
+    return int((folder / "pid").read_text().split()[0])
 
 
 def _alive(folder: Path) -> bool:
-    """Return whether the process of a folder's monitor runs, and is not just left to be read."""
+    """Return whether the process of a folder's monitor runs; its id may be another's by now."""
     try:
-        status = Path(f"/proc/{_pid(folder)}/stat").read_text()
+        pid, ticks = (folder / "pid").read_text().split()
     except (OSError, ValueError):
         return False
-    return status.rpartition(")")[2].split()[0] != "Z"
+    return _start_ticks(int(pid)) == int(ticks)
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot; None if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = status.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
