@@ -148,6 +148,8 @@ def test_the_kernels_default_is_told_by_what_it_shows(
         (b"\x1f\x8b" + bytes(40), "cannot be read"),
         (gzip.compress(bytes(65 << 20)), "more than 67,108,864 bytes"),
     ],
+    # What gzip packs holds the time, and the workers of a run must name a test alike.
+    ids=["empty", "table", "packed text", "cut off", "no gzip", "too long"],
 )
 def test_what_is_no_kernel_configuration_says_nothing_of_an_option(
     tmp_path: Path, data: bytes, reason: str
