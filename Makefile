@@ -45,7 +45,7 @@ docs: build
 	tools/setup.sh docs
 	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
-## make test      everything but the long tests: lints, docs, Rust and Python tests
+## make test      everything but the slower tests: lints, docs, Rust and Python tests
 test: lint docs
 	cargo test --workspace --quiet
 	$(PY) -m pytest -m "not lab" -n 2 --dist loadfile
@@ -65,4 +65,5 @@ bench: build
 	$(PY) -m benchmarks
 
 clean:
-	rm -rf target $(VENV) docs/_build src/excise/_bin src/excise/*.so report.html host.html *.excise
+	rm -rf target $(VENV) docs/_build src/excise/_bin src/excise/*.so report.html host.html
+	rm -rf demo.excise demo-tpm.excise demo-host.excise
