@@ -323,10 +323,6 @@ class RemoteMachine:
         done = self.run(f"cat {shlex.quote(path)}")
         return done.stdout if done.exit_code == 0 else None
 
-    def disconnect(self) -> None:
-        """Drop the connection."""
-        self._loop.call_soon_threadsafe(self._drop)
-
     def close(self) -> None:
         """Drop the connection and end its thread."""
         ended = asyncio.run_coroutine_threadsafe(self._end(), self._loop)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from excise.errors import HostError
 
@@ -25,24 +25,6 @@ _LOOK_S: Final = 0.2
 _END_PATIENCE_S: Final = 2.0
 _SETTLE_S: Final = 5.0
 _QUIET_S: Final = 0.4
-
-
-class Line(Protocol):
-    """Something that bytes are sent to and read from."""
-
-    name: str
-
-    def read(self) -> bytes | None:
-        """Return what has come; b"" for nothing yet, None at the end."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """Send bytes."""
-        ...
-
-    def close(self) -> int | None:
-        """Close it; return the exit code where it is a program."""
-        ...
 
 
 class ProgramLine:
@@ -127,7 +109,7 @@ class SerialLine:
             ) from error
 
     def read(self) -> bytes | None:
-        """Return what has come; None when the port has gone."""
+        """Return what has come, b"" for nothing yet; None when the port has gone."""
         try:
             return bytes(self._port.read(max(1, self._port.in_waiting)))
         except (self._fault, OSError, TypeError):

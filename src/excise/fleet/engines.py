@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from excise.errors import HostError
 from excise.evidence.policy import Policy
@@ -22,8 +21,8 @@ from excise.fleet.records import HostJob, Settings
 from excise.fleet.worker import Batch, appraise_batch, keep_policy, prepare, start_worker
 
 DEFAULT_MEMORY_BYTES: Final = 2 << 30
-_MANAGER_END_S: Final = 2.0
 """Private memory a worker of a pool may have; a list of any length takes some tens of MiB."""
+_MANAGER_END_S: Final = 2.0
 
 
 class Engine(Protocol):
@@ -221,17 +220,6 @@ class PoolEngine:
         """End the processes, whatever they are at, and remove the policy's copy."""
         self._kill()
         self._scratch.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
 
 def usable_cpus() -> int:
