@@ -334,11 +334,11 @@ def replay_event_log(log: EventLog) -> tuple[ReplayedRegister, ...]:
         for bank in log.banks:
             value, broken = start_value(log, register, bank), None
             for event in mine:
-                digest = event.digests.get(bank)
-                if digest is None:
+                more = event.digests.get(bank)
+                if more is None:
                     broken = event.index
                     break
-                value = extend(bank, value, digest)
+                value = extend(bank, value, more)
             found.append(
                 ReplayedRegister(
                     register=register, bank=bank, value=value, events=len(mine), broken_at=broken
@@ -347,6 +347,11 @@ def replay_event_log(log: EventLog) -> tuple[ReplayedRegister, ...]:
     return tuple(found)
 
 
-def extend(bank: str, value: bytes, digest: bytes) -> bytes:
+def digest(bank: str, data: bytes) -> bytes:
+    """Return the digest of data by a bank's hash."""
+    return _core.ima_digest(bank, data)
+
+
+def extend(bank: str, value: bytes, more: bytes) -> bytes:
     """Return a register's value after one more digest."""
-    return _core.ima_digest(bank, value + digest)
+    return digest(bank, value + more)

@@ -16,7 +16,6 @@ Source: TCG PC Client Platform Firmware Profile 1.06, 3.3.4 and 10.4; RFC 9334, 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,12 +24,13 @@ from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
 from excise.evidence.eventlog import (
     EventLog,
     ReplayedRegister,
+    digest,
     extend,
     read_event_log,
     replay_event_log,
     start_value,
 )
-from excise.evidence.eventlog_types import EV_NO_ACTION, NAMES, SELF_DESCRIBING, type_name
+from excise.evidence.eventlog_types import NAMES, SELF_DESCRIBING, type_name
 from excise.evidence.pcr import canonical_bank
 
 _CLAUSE: Final = "TCG PC Client Platform Firmware Profile 1.06, 10.4"
@@ -155,7 +155,7 @@ def _result(log: EventLog, replayed: ReplayedRegister, expected: bytes | None) -
         for texts in _LEFT_OUT:
             value = replayed.value
             for text in texts:
-                value = extend(replayed.bank, value, _digest(replayed.bank, text))
+                value = extend(replayed.bank, value, digest(replayed.bank, text))
             if value == expected:
                 supplied = tuple(text.decode() for text in texts)
     return RegisterResult(replayed=replayed, expected=expected, supplied=supplied)
@@ -246,7 +246,7 @@ def _types(log: EventLog) -> Check:
 
 def _payloads(log: EventLog) -> Check:
     """Step 4: data that is not what its digest is of."""
-    asked = [e for e in log.events if e.type in SELF_DESCRIBING and e.type != EV_NO_ACTION]
+    asked = [e for e in log.events if e.type in SELF_DESCRIBING]
     others = [event for event in asked if not _is_digest_of_data(event.digests, event.data)]
     shown = _names(f"{event.index} ({event.name})" for event in others[:_SHOWN])
     more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
@@ -268,16 +268,8 @@ def _payloads(log: EventLog) -> Check:
 def _is_digest_of_data(digests: Mapping[str, bytes], data: bytes) -> bool:
     for bank in ("sha256", "sha384", "sha1", "sha512"):
         if bank in digests:
-            return digests[bank] == _digest(bank, data)
+            return digests[bank] == digest(bank, data)
     return False
-
-
-def _digest(bank: str, data: bytes) -> bytes:
-    if bank == "sm3_256":
-        from excise import _core
-
-        return _core.ima_digest(bank, data)
-    return hashlib.new(bank, data).digest()
 
 
 def _facts(log: EventLog, registers: Iterable[RegisterResult]) -> dict[str, Any]:
