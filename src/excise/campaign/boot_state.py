@@ -35,6 +35,10 @@ class BootState(msgspec.Struct, kw_only=True):
     boot_id: str = ""
     loader: str = ""
 
+    def restored(self) -> BootState:
+        """Return the state once the machine boots what it always did: only the counts are left."""
+        return BootState(boots=self.boots, failed=self.failed, skipped=self.skipped)
+
     def save(self, capture: Path) -> None:
         """Write it into a capture, on disk when this returns."""
         write_durably(capture / STATE, msgspec.json.format(msgspec.json.encode(self), indent=1))

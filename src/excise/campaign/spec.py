@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -79,6 +79,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     kernel: str | None = None
     modules: str | None = None
     cmdline: str = ""
+
+    def wrapped(self, words: Iterable[str]) -> list[str]:
+        """Return a command with the variables and the prefix, for a shell elsewhere."""
+        pairs = [f"{name}={value}" for name, value in self.environment.items()]
+        unset = [word for name in self.unset for word in ("-u", name)]
+        return [*(["env", *unset, *pairs] if unset or pairs else []), *self.prefix, *words]
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,6 +180,12 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         names = [configuration.name for configuration in self.configurations]
         place = names.index(self.baseline_name) + 1
         return [*names[:place], *self.twin_names, *names[place:]]
+
+    @property
+    def programs(self) -> list[list[str]]:
+        """Return every command that runs need: those of tasks, and prefixes."""
+        words = [task.command for task in self.tasks if task.command]
+        return [*words, *(each.prefix for each in self.configurations if each.prefix)]
 
     @property
     def runs(self) -> int:

@@ -161,6 +161,14 @@ class Capture:
             raise CaptureError("already exists", source=str(self.path / relative)) from error
         return relative
 
+    def replace_raw(self, name: str, data: bytes) -> Path:
+        """Keep a raw file, in place of one that a killed session left.
+
+        Such a file belongs to runs that the journal does not have: raw files come before them.
+        """
+        (self.path / RAW / Path(name).name).unlink(missing_ok=True)
+        return self.add_raw(name, data)
+
     def close(self) -> None:
         """Close the journal and release the lock."""
         if self._fd >= 0:

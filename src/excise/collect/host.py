@@ -13,6 +13,7 @@ from typing import Final
 
 from excise.capture.manifest import Fact
 from excise.capture.store import sha256_of
+from excise.errors import HostError
 
 CPU: Final = Path("/sys/devices/system/cpu")
 SECURITYFS: Final = Path("/sys/kernel/security")
@@ -61,6 +62,23 @@ def program_facts(programs: Iterable[Sequence[str]]) -> list[Fact]:
             key = f"library.{library}.version"
             facts[key] = Fact(name=key, value=version, must_agree=True)
     return list(facts.values())
+
+
+def require_programs(programs: Iterable[Sequence[str]]) -> None:
+    """Refuse commands whose program is not on this machine.
+
+    Args:
+        programs: Commands; only the first word of each is looked at.
+
+    Raises:
+        HostError: Naming every one that is missing.
+    """
+    words = dict.fromkeys(words[0] for words in programs)
+    if missing := [word for word in words if shutil.which(word) is None]:
+        raise HostError(
+            f"not found or not executable: {', '.join(missing)}",
+            hint="Install it, or give its full path",
+        )
 
 
 def file_system_fact(folder: str) -> Fact:

@@ -338,8 +338,7 @@ class BootCapture:
 
     def keep_raw(self, name: str, data: bytes) -> None:
         """Keep a raw file, in place of one that a session left whose journal lines were lost."""
-        (self._capture.path / store.RAW / name).unlink(missing_ok=True)
-        self._capture.add_raw(name, data)
+        self._capture.replace_raw(name, data)
 
     def write(self, outcome: GuestResult, records: Sequence[Record]) -> None:
         """Write a guest's records, and the proof of its configuration where it is the first."""

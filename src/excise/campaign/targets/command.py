@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import threading
 import time
@@ -30,9 +29,9 @@ from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
 from excise.campaign.target_spec import CommandTarget, SerialTarget
 from excise.capture.journal import Effect, Run, RunHead
 from excise.capture.manifest import Fact
-from excise.capture.store import RAW, Capture
+from excise.capture.store import Capture
 from excise.clock import Clock
-from excise.collect.host import boot_id, program_facts
+from excise.collect.host import boot_id, program_facts, require_programs
 from excise.collect.remote_console import Console, Heard, ProgramLine, SerialLine
 from excise.errors import HostError, SpecError, UsageError
 from excise.units import parse_duration
@@ -53,13 +52,7 @@ class ConsoleCampaignTarget:
     def require(self) -> None:
         """Refuse keys that mean nothing on a console, and name programs that are missing here."""
         _check_spec(self._campaign, self._spec)
-        words = [each[0] for each in self._own_programs()]
-        missing = [word for word in dict.fromkeys(words) if shutil.which(word) is None]
-        if missing:
-            raise HostError(
-                f"not found or not executable: {', '.join(missing)}",
-                hint="Install it, or give its full path",
-            )
+        require_programs(self._own_programs())
 
     def host_facts(self) -> list[Fact]:
         """Return what is known of the line; of the board, only its own answers tell."""
@@ -104,8 +97,7 @@ class ConsoleCampaignTarget:
         if isinstance(spec, CommandTarget):
             if spec.command is not None:
                 return [*found, spec.command]
-            found += [task.command for task in self._campaign.tasks if task.command]
-            found += [each.prefix for each in self._campaign.configurations if each.prefix]
+            found += self._campaign.programs
         return found
 
 
@@ -315,10 +307,7 @@ class ConsoleSession:
             raise HostError("ended by an interrupt", source=head.task)
         run = _run_of(head, task, answer)
         if task.events is not None:
-            name = raw_name(head.sequence)
-            # What a killed session left belongs to a run that the journal does not have.
-            (self._capture.path / RAW / name).unlink(missing_ok=True)
-            self._capture.add_raw(name, answer.text)
+            self._capture.replace_raw(raw_name(head.sequence), answer.text)
         self._capture.append(run)
         if answer.timed_out:
             self._make_ready()
@@ -328,12 +317,12 @@ class ConsoleSession:
 
     def _answer(self, task: Task, configuration: Configuration) -> _Answer:
         timeout_s = parse_duration(task.timeout) / 1e9
-        words = _wrapped(task.command, configuration) if task.command else []
+        words = configuration.wrapped(task.command) if task.command else []
         if self._console is None:
             return self._of_program(words, configuration, task, timeout_s)
         line = shlex.join(words) if words else str(task.send)
         if task.send is not None and (configuration.prefix or configuration.environment):
-            words = _wrapped([], configuration)
+            words = configuration.wrapped([])
             line = f"{shlex.join(words) if self._spec.shell else ' '.join(words)} {line}"
         return self._talk(line, task=task, timeout_s=timeout_s, shell=self._spec.shell)
 
@@ -409,7 +398,7 @@ class ConsoleSession:
         words = check.command or (
             ["cat", check.file] if check.file else ["printenv", str(check.environment)]
         )
-        wrapped = words if check.file else _wrapped(words, configuration)
+        wrapped = words if check.file else configuration.wrapped(words)
         code: int | None
         if self._console is None:
             command = _with_variables(wrapped, configuration)
@@ -483,18 +472,11 @@ def _end_of(data: bytes) -> str:
     return repr(lines[-1][-160:]) if lines else "nothing came"
 
 
-def _wrapped(words: list[str], configuration: Configuration) -> list[str]:
-    """Return a command with the configuration's variables and prefix, for a shell elsewhere."""
-    pairs = [f"{name}={value}" for name, value in configuration.environment.items()]
-    unset = [word for name in configuration.unset for word in ("-u", name)]
-    return [*(["env", *unset, *pairs] if unset or pairs else []), *configuration.prefix, *words]
-
-
 def _with_variables(words: list[str], configuration: Configuration) -> list[str]:
     """Return a command that is run here with the configuration's variables set."""
     if words[:1] == ["env"]:
         return words
-    return _wrapped(words, msgspec.structs.replace(configuration, prefix=[]))
+    return msgspec.structs.replace(configuration, prefix=[]).wrapped(words)
 
 
 def _run_here(words: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ import msgspec
 
 from excise.campaign.effect import effect_of_text
 from excise.campaign.schedule import Visit
-from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
+from excise.campaign.spec import BOOT, Campaign, Configuration, Task, TookEffect
 from excise.campaign.target_spec import LabTarget
 from excise.capture.journal import Effect, RunHead
 from excise.errors import SpecError, UsageError
@@ -25,7 +25,6 @@ from excise.lab.machine import Machine
 from excise.lab.plan import Plan, Step
 from excise.lab.run import GuestResult
 
-BOOT: Final = "boot"
 ALL_CALLS: Final = "syscalls"
 _DEBIAN_MEMORY_MIB: Final = 768
 
@@ -162,15 +161,7 @@ def _asked(check: TookEffect, configuration: Configuration) -> str:
     if check.file is not None:
         return f"cat {shlex.quote(check.file)}"
     words = check.command or ["printenv", str(check.environment)]
-    return shlex.join(_wrapped(words, configuration))
-
-
-def _wrapped(words: Sequence[str], configuration: Configuration) -> list[str]:
-    """Return a command with the configuration's variables and prefix."""
-    environment = [f"{name}={value}" for name, value in configuration.environment.items()]
-    unset = [word for name in configuration.unset for word in ("-u", name)]
-    before = ["env", *unset, *environment] if unset or environment else []
-    return [*before, *configuration.prefix, *words]
+    return shlex.join(configuration.wrapped(words))
 
 
 def _plan(
@@ -182,13 +173,13 @@ def _plan(
     through_probe: bool,
 ) -> Plan:
     if task.command is not None:
-        words = _wrapped(task.command, configuration)
+        words = configuration.wrapped(task.command)
         if task.directory is not None:
             words = ["sh", "-c", 'cd "$0" && exec "$@"', task.directory, *words]
         return workloads.command(*words, preset=found, through_probe=through_probe)
     plan = _workload(task, found, operations=operations)
     [step] = plan.steps
-    wrapped = tuple(_wrapped(step.command, configuration))
+    wrapped = tuple(configuration.wrapped(step.command))
     return msgspec.structs.replace(plan, steps=(msgspec.structs.replace(step, command=wrapped),))
 
 

@@ -20,7 +20,7 @@ from excise.campaign.targets import guests
 from excise.campaign.targets.guests import PlannedGuest
 from excise.capture.journal import Effect, Event, Loss, Record, Run
 from excise.capture.manifest import Fact
-from excise.capture.store import RAW, Capture
+from excise.capture.store import Capture
 from excise.clock import Clock
 from excise.collect.host import host_facts
 from excise.collect.probe import probe_path
@@ -275,6 +275,4 @@ class LabSession:
             if self._campaign.task(head.task).events and head.sequence not in guest.visit.recorded:
                 files[raw_name(head.sequence)] = step.stdout
         for name, data in files.items():
-            # What a killed session left belongs to runs that the journal does not have.
-            (self._capture.path / RAW / name).unlink(missing_ok=True)
-            self._capture.add_raw(name, data)
+            self._capture.replace_raw(name, data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,13 @@ from excise.capture.journal import Effect, Run, RunHead
 from excise.capture.manifest import Fact
 from excise.capture.store import RAW, Capture
 from excise.clock import Clock, rusage_clock
-from excise.collect.host import boot_id, file_system_fact, host_facts, program_facts
+from excise.collect.host import (
+    boot_id,
+    file_system_fact,
+    host_facts,
+    program_facts,
+    require_programs,
+)
 from excise.collect.launcher import Launch, Launcher
 from excise.collect.probe import ask_probe, probe_info, probe_path
 from excise.errors import HostError
@@ -32,24 +37,15 @@ class LocalCampaignTarget:
     def require(self) -> None:
         """Raise HostError naming every program that is not there."""
         probe_path()
-        words = [task.command[0] for task in self._campaign.tasks if task.command]
-        words += [each.prefix[0] for each in self._campaign.configurations if each.prefix]
-        missing = [word for word in dict.fromkeys(words) if shutil.which(word) is None]
-        if missing:
-            raise HostError(
-                f"not found or not executable: {', '.join(missing)}",
-                hint="Install it, or give its full path",
-            )
+        require_programs(self._campaign.programs)
 
     def host_facts(self) -> list[Fact]:
         """Return facts of this host, of the work folder's file system and of the programs."""
         campaign = self._campaign
-        programs = [task.command for task in campaign.tasks if task.command]
-        programs += [each.prefix for each in campaign.configurations if each.prefix]
         return [
             *host_facts(),
             file_system_fact(campaign.work_directory or tempfile.gettempdir()),
-            *program_facts(programs),
+            *program_facts(campaign.programs),
         ]
 
     def clocks(self) -> list[Clock]:

@@ -114,9 +114,7 @@ def undo_boots(campaign: Campaign, capture: Path, *, reboot: bool = True) -> Res
         rebooted = reboot and MARK in up
         if rebooted:
             machine.run(REBOOT)
-    state = boot_state.read_state(capture)
-    state = msgspec.structs.replace(state, arm="", block=-1, boot_id="", loader="")
-    state.save(capture)
+    boot_state.read_state(capture).restored().save(capture)
     return Restored(loader=loader.name, rebooted=rebooted)
 
 
@@ -379,8 +377,7 @@ class RebootSession(SshSession):
             return run
         inside = self._machine.insist(lambda: read_inside(self._machine))
         for name, data in inside.files(self._state.boots).items():
-            (self._capture.path / "raw" / name).unlink(missing_ok=True)
-            self._capture.add_raw(name, data)
+            self._capture.replace_raw(name, data)
         run, records = boot_records(head, self._times, inside)
         self._capture.extend([run, *records])
         return run
@@ -392,7 +389,7 @@ class RebootSession(SshSession):
         reason = self._boot(None, "original configuration")
         if reason is not None:
             raise HostError(f"the original configuration is not up: {reason}")
-        self._state = msgspec.structs.replace(self._state, arm="", block=-1, boot_id="", loader="")
+        self._state = self._state.restored()
         self._state.save(self._capture.path)
         self._tell("original configuration", "done")
 

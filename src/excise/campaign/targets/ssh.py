@@ -25,7 +25,7 @@ from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets.launches import Launches
 from excise.capture.journal import Effect, Run, RunHead
 from excise.capture.manifest import Fact
-from excise.capture.store import RAW, Capture
+from excise.capture.store import Capture
 from excise.clock import Clock, rusage_clock
 from excise.collect.launcher import Launch
 from excise.collect.probe import ProbeInfo
@@ -109,7 +109,7 @@ class SshCampaignTarget:
         probe = probe_for(architecture, given=self._spec.probe)
         self._probe = probe
         self._info = machine.insist(lambda: try_probe(machine, probe, parent=self._parent))
-        wanted = [words[0] for words in self._programs()]
+        wanted = [words[0] for words in self._campaign.programs]
         if missing := machine.insist(lambda: missing_programs(machine, wanted)):
             raise HostError(
                 f"not found or not executable there: {', '.join(missing)}",
@@ -119,7 +119,7 @@ class SshCampaignTarget:
 
     def host_facts(self) -> list[Fact]:
         """Return facts of that machine, of its work folder and of the programs there."""
-        machine, programs = self._connected(), self._programs()
+        machine, programs = self._connected(), self._campaign.programs
         return machine.insist(
             lambda: remote_facts(machine, programs=programs, work_directory=self._parent)
         )
@@ -186,11 +186,6 @@ class SshCampaignTarget:
     def _tell(self, stage: str) -> None:
         if self._on_stage is not None:
             self._on_stage(self._spec.host, "done" if stage == "connected" else stage)
-
-    def _programs(self) -> list[list[str]]:
-        campaign = self._campaign
-        words = [task.command for task in campaign.tasks if task.command]
-        return [*words, *(each.prefix for each in campaign.configurations if each.prefix)]
 
 
 class SshSession:
@@ -396,10 +391,7 @@ class SshSession:
         """Bring a run's output here, before its line says that it is complete."""
         data = self._machine.read_file(kept)
         if data is not None:
-            name = raw_name(head.sequence)
-            # What a killed session left belongs to a run that the journal does not have.
-            (self._capture.path / RAW / name).unlink(missing_ok=True)
-            self._capture.add_raw(name, data)
+            self._capture.replace_raw(raw_name(head.sequence), data)
 
     def _ignoring_failure(self, launcher: RemoteLauncher, launch: Launch) -> None:
         for step in launch.after:
