@@ -196,8 +196,26 @@ def test_an_interrupt_tells_what_was_done(tmp_path: Path, files: tuple[str, ...]
 def test_without_a_verifier_it_says_what_to_do(excise: Program, files: tuple[str, ...]) -> None:
     done = excise("attester", *files, "--url", "http://127.0.0.1:9")
     assert done.returncode == 4
-    assert "the verifier does not answer" in done.stderr
-    assert "--no-server makes evidence without one" in done.stderr
+    assert "http://127.0.0.1:9/.well-known/veraison/verification" in done.stderr
+    assert "the service does not answer" in done.stderr
+    assert "Is it running" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--url", "foo"), "'foo' is no http or https URL"),
+        (("--url", "http://[::1"), "'http://[::1' is no http or https URL"),
+        (("--url", "https://127.0.0.1:9", "--ca-file", "none.pem"), "none.pem: no certificates"),
+        (("--url", "https://127.0.0.1:9", "--ca-file", "ta.bin"), "ta.bin: no certificates"),
+    ],
+)
+def test_what_leads_to_no_verifier_is_named(
+    excise: Program, files: tuple[str, ...], words: tuple[str, ...], reason: str
+) -> None:
+    done = excise("attester", *files, *words)
+    assert done.returncode in (2, 3)
+    assert reason in done.stderr
 
 
 def test_a_generated_key_is_given_back(excise: Program, files: tuple[str, ...]) -> None:

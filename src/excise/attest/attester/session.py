@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from excise.attest.attester.evidence import Attester
-from excise.errors import FormatError, HostError
 from excise.evidence.base64text import decode_base64
 from excise.evidence.checks import Check, Outcome, verdict_of
 from excise.evidence.cose_key import VerificationKey, read_key
 from excise.evidence.ear import verify_ear
 from excise.evidence.trust_vector import Status
+
+if TYPE_CHECKING:
+    from excise.attest.service import ServiceClient
 
 MEDIA_TYPE: Final = "application/psa-attestation-token"
 NONCE_BYTES: Final = 32
@@ -50,15 +53,30 @@ class Attested:
         return verdict_of(self.checks) is Outcome.PASSED
 
 
+class _Opened(msgspec.Struct, frozen=True):
+    nonce: str
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    result: str
+
+
+class _Info(msgspec.Struct, frozen=True, rename="kebab"):
+    ear_verification_key: dict[str, Any]
+
+
 class Verification:
-    """A verifier at a URL, by Veraison's interface.
+    """A verifier, by Veraison's interface.
 
     Args:
-        client: An HTTP client whose base is the verifier.
+        client: A client of it.
         key: The verifier's public key; None asks the verifier, which is as good as the connection.
+
+    Raises:
+        ExciseError: The verifier does not answer, or tells no key.
     """
 
-    def __init__(self, client: Any, *, key: VerificationKey | None = None) -> None:
+    def __init__(self, client: ServiceClient, *, key: VerificationKey | None = None) -> None:
         self._client = client
         self._key = key or self._ask_key()
 
@@ -66,17 +84,21 @@ class Verification:
         """Return a session's path and challenge.
 
         Raises:
-            HostError: The verifier does not answer, or answers with a problem.
+            ExciseError: The verifier does not answer, or answers with a problem.
         """
-        answer = self._post(f"{_NEW_SESSION}?nonceSize={NONCE_BYTES}")
-        location = str(answer.headers.get("location", ""))
-        nonce = decode_base64(_member(answer, "nonce"), field="nonce")
+        headers, body = self._client.ask("POST", f"{_NEW_SESSION}?nonceSize={NONCE_BYTES}")
+        nonce = decode_base64(self._client.decode(body, _Opened).nonce, field="nonce")
+        location = headers.get("location", "")
         return f"{_NEW_SESSION.rpartition('/')[0]}/{location.lstrip('/')}", nonce
 
     def submit(self, path: str, token: bytes) -> str:
-        """Return the signed result for evidence."""
-        answer = self._post(path, content=token, headers={"Content-Type": MEDIA_TYPE})
-        return str(_member(answer, "result"))
+        """Return the signed result for evidence.
+
+        Raises:
+            ExciseError: The verifier does not answer, or answers with a problem.
+        """
+        _, body = self._client.ask("POST", path, token, media_type=MEDIA_TYPE)
+        return self._client.decode(body, _Answered).result
 
     def check(self, result: str, nonce: bytes) -> tuple[Status, tuple[Check, ...]]:
         """Return the status of a result and the checks made on it."""
@@ -84,44 +106,8 @@ class Verification:
         return found.status, found.checks
 
     def _ask_key(self) -> VerificationKey:
-        answer = self._ask("GET", _INFO)
-        return read_key(json.dumps(_member(answer, "ear-verification-key")).encode())
-
-    def _post(self, path: str, **options: Any) -> Any:
-        return self._ask("POST", path, **options)
-
-    def _ask(self, method: str, path: str, **options: Any) -> Any:
-        import httpx
-
-        try:
-            answer = self._client.request(method, path, **options)
-        except httpx.HTTPError as error:
-            raise HostError(
-                f"the verifier does not answer ({error})",
-                source=str(self._client.base_url),
-                hint="Is it running? --no-server makes evidence without one",
-            ) from None
-        if answer.is_success:
-            return answer
-        try:
-            told = answer.json()
-        except ValueError:
-            told = {}
-        detail = told.get("detail") or told.get("title") if isinstance(told, dict) else ""
-        raise HostError(
-            f"the verifier answers {answer.status_code}: {detail or 'no reason given'}",
-            source=f"{str(self._client.base_url).rstrip('/')}{path}",
-        )
-
-
-def _member(answer: Any, name: str) -> Any:
-    try:
-        value = answer.json()
-    except ValueError:
-        value = None
-    if not isinstance(value, dict) or name not in value:
-        raise FormatError(f"the verifier's answer has no {name!r}", source=str(answer.url))
-    return value[name]
+        told = self._client.get(_INFO, _Info)
+        return read_key(msgspec.json.encode(told.ear_verification_key), source="verifier's key")
 
 
 @contextmanager
@@ -131,18 +117,11 @@ def verification(
     """Connect to a verifier for a block.
 
     Raises:
-        HostError: It does not answer, or httpx is not installed.
+        ExciseError: It does not answer, or URL or certificates cannot be used.
     """
-    try:
-        import httpx
-    except ImportError as error:
-        raise HostError("the client needs httpx", hint="pip install 'excise[attest]'") from error
-    verify: Any = True
-    if ca_file is not None:
-        import ssl
+    from excise.attest.service import ServiceClient
 
-        verify = ssl.create_default_context(cafile=str(ca_file))
-    with httpx.Client(base_url=url, timeout=30.0, verify=verify) as client:
+    with ServiceClient(url, ca_file=ca_file) as client:
         yield Verification(client, key=key)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -29,7 +30,10 @@ class ServiceClient:
     """
 
     def __init__(self, url: str, *, ca_file: Path | None = None, timeout_s: float = 30.0) -> None:
-        parsed = httpx.URL(url) if url.isprintable() else httpx.URL("")
+        try:
+            parsed = httpx.URL(url if url.isprintable() else "")
+        except httpx.InvalidURL:
+            parsed = httpx.URL("")
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise UsageError(f"{url!r} is no http or https URL")
         self._url = url.rstrip("/")
@@ -56,7 +60,7 @@ class ServiceClient:
         Raises:
             ExciseError: As `post`.
         """
-        return self._decode(self._ask("GET", path), kind)
+        return self.decode(self.ask("GET", path)[1], kind)
 
     def post(self, path: str, value: Any, kind: type[_T]) -> _T:
         """Return the answer to a POST of a msgspec value as JSON.
@@ -67,14 +71,19 @@ class ServiceClient:
             HostError: It does not answer, or cannot do it now.
         """
         body = msgspec.json.encode(value)
-        return self._decode(
-            self._ask("POST", path, content=body, headers={"Content-Type": "application/json"}),
-            kind,
-        )
+        return self.decode(self.ask("POST", path, body, media_type="application/json")[1], kind)
 
-    def _ask(self, method: str, path: str, **options: Any) -> bytes:
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, *, media_type: str = ""
+    ) -> tuple[Mapping[str, str], bytes]:
+        """Return headers and body of the answer to any request.
+
+        Raises:
+            ExciseError: As `post`.
+        """
+        headers = {"Content-Type": media_type} if media_type else {}
         try:
-            with self._client.stream(method, path, **options) as response:
+            with self._client.stream(method, path, content=body, headers=headers) as response:
                 parts, size = [], 0
                 for part in response.iter_bytes():
                     size += len(part)
@@ -87,12 +96,17 @@ class ServiceClient:
                 source=self._url + path,
                 hint="Is it running, and is the certificate one this client trusts?",
             ) from None
-        body = b"".join(parts)
+        answer = b"".join(parts)
         if response.is_success:
-            return body
-        raise _error(response.status_code, body, source=self._url + path)
+            return response.headers, answer
+        raise _error(response.status_code, answer, source=self._url + path)
 
-    def _decode(self, body: bytes, kind: type[_T]) -> _T:
+    def decode(self, body: bytes, kind: type[_T]) -> _T:
+        """Return a body as the msgspec type asked for.
+
+        Raises:
+            FormatError: It is none.
+        """
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
