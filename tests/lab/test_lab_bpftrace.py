@@ -13,8 +13,8 @@ import pytest
 from excise.collect.probe import probe_path
 from excise.cost.hook_trace import HookTrace, read_hook_trace
 from excise.lab import GuestResult, Machine, Plan, preset, run_guest
+from excise.lab.host_share_tree import linked_libraries
 from excise.lab.plan import Step
-from excise.lab.programs import program_files
 from excise.lab.trace import TRACER
 from excise.lab.workloads import proof_files
 from skips import skip
@@ -55,10 +55,13 @@ echo "away $?"
 
 
 def bpftrace_files() -> dict[str, bytes]:
-    """Return this host's bpftrace for a guest's root."""
-    if shutil.which("bpftrace") is None:
+    """Return this host's bpftrace for a guest's root, with the libraries that it is linked to."""
+    found = shutil.which("bpftrace")
+    if found is None:
         skip("bpftrace is not installed (tools/setup.sh lab)")
-    return program_files("bpftrace")
+    libraries = {path.lstrip("/"): path for path in linked_libraries(Path(found))}
+    every = {"usr/bin/bpftrace": found, **libraries}
+    return {path: Path(source).read_bytes() for path, source in every.items()}
 
 
 @pytest.fixture(scope="module")

@@ -50,33 +50,14 @@ def trace(
     """
     from excise import __version__
     from excise.cli.lab import guests_progress
-    from excise.errors import UsageError
-    from excise.lab import GuestFailure, GuestJob, Machine, run_all
-    from excise.lab import preset as preset_of
+    from excise.lab import GuestFailure, run_all
     from excise.lab.record import LabCapture
-    from excise.lab.trace import RESULTS_MIB, TASKS, TIMEOUT_S, traced_syscalls
+    from excise.lab.trace import TASKS, traced_jobs
     from excise.report.build import build_attribution
 
     names = [name.strip() for name in preset.split(",") if name.strip()]
     only = tuple(name.strip() for name in workload.split(",")) if workload else TASKS
-    if len(set(names)) < 2 or len(set(names)) < len(names):
-        raise UsageError("needs a baseline and at least one other preset, each named once")
-    machine = Machine(
-        kernel=kernel,
-        modules=modules,
-        memory_mib=768,
-        results_mib=RESULTS_MIB,
-        timeout_s=TIMEOUT_S,
-    )
-    planned = [
-        GuestJob(
-            configuration=name,
-            machine=machine,
-            preset=preset_of(name),
-            plan=traced_syscalls(preset_of(name), only=only),
-        )
-        for name in names
-    ]
+    planned = traced_jobs(names, only=only, kernel=kernel, modules=modules)
     with (
         LabCapture(
             Path(output),
@@ -89,8 +70,8 @@ def trace(
     ):
         outcomes = run_all(planned, parallel=jobs, on_progress=show, on_result=capture.add)
     failures = [each for each in outcomes if isinstance(each, GuestFailure)]
-    if failures and len(failures) > len(outcomes) - 2:
-        raise failures[0].error
+    if isinstance(outcomes[0], GuestFailure) or len(failures) == len(outcomes) - 1:
+        raise failures[0].error  # nothing to compare
     report = build_attribution(open_dataset(output))
     print_report(report, format_name=format_name, as_json=as_json)
     typer.echo(f"Wrote {output}", err=True)

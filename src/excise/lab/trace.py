@@ -7,7 +7,7 @@ hook the cost lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import stdev
 from typing import Final
@@ -18,9 +18,12 @@ from excise.capture.journal import Aggregate, Loss
 from excise.collect.probe import probe_path
 from excise.cost.hook_operations import OperationHooks, PartCost, hook_name, operation_hooks
 from excise.cost.tracer_cost import TracerCost
-from excise.errors import FormatError
+from excise.errors import FormatError, UsageError
 from excise.lab.configurations import Preset
+from excise.lab.configurations import preset as preset_of
 from excise.lab.count import counts
+from excise.lab.jobs import GuestJob
+from excise.lab.machine import Machine
 from excise.lab.plan import Plan, Step
 from excise.lab.record import INSTRUCTIONS, file_safe
 from excise.lab.run import GuestResult
@@ -30,8 +33,8 @@ TASKS: Final = (
     *("stat/ext4", "open_close/ext4", "create_0k/ext4", "delete_0k/ext4"),
     "fork_execve",
 )
-RESULTS_MIB: Final = 400
-TIMEOUT_S: Final = 1500.0
+_RESULTS_MIB: Final = 400
+_TIMEOUT_S: Final = 1500.0
 # The tracer is a copy of the probe under a name of its own: profiles and domains of the workload,
 # which go by the program's path, must not confine it.
 TRACER: Final = "lab/tracer"
@@ -63,6 +66,44 @@ def traced_syscalls(preset: Preset, *, only: tuple[str, ...] = TASKS) -> Plan:
         steps=(_warm_up(), *plan.steps, *traced),
         root_files={**plan.root_files, **tracer},
     )
+
+
+def traced_jobs(
+    presets: Sequence[str],
+    *,
+    only: tuple[str, ...] = TASKS,
+    kernel: str = "6.12",
+    modules: str | None = None,
+) -> list[GuestJob]:
+    """Return the guests that are counted and traced, one a preset; the first is the baseline.
+
+    Args:
+        presets: Names of presets.
+        only: Names of system calls or tasks.
+        kernel: A series, a package, or a bzImage.
+        modules: Folder of a kernel's modules.
+
+    Raises:
+        UsageError: If there are not two presets, one is named twice, or a name is not known.
+    """
+    if len(set(presets)) < max(2, len(presets)):
+        raise UsageError("needs a baseline and at least one other preset, each named once")
+    machine = Machine(
+        kernel=kernel,
+        modules=modules,
+        memory_mib=768,
+        results_mib=_RESULTS_MIB,
+        timeout_s=_TIMEOUT_S,
+    )
+    return [
+        GuestJob(
+            configuration=name,
+            machine=machine,
+            preset=preset_of(name),
+            plan=traced_syscalls(preset_of(name), only=only),
+        )
+        for name in presets
+    ]
 
 
 def _warm_up() -> Step:
