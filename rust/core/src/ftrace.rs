@@ -105,7 +105,6 @@ fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyD
     out.set_item("begun", report.begun)?;
     out.set_item("times", report.times)?;
     out.set_item("raw_syscalls", report.raw_syscalls)?;
-    out.set_item("switches", report.switches)?;
     out.set_item("event_lines", report.event_lines)?;
     out.set_item("ticks", report.ticks)?;
     out.set_item("called", report.called)?;

@@ -29,22 +29,13 @@ impl Graph {
         let depth = task.frames.len();
         let inside = parent.map_or(Marks::default(), |frame| frame.marks);
         let in_syscall = task.syscall;
-        let mut frame = Frame {
-            row: NONE,
-            name: NONE,
-            path: NONE,
-            call: NONE,
-            indent: fields.indent,
-            children_ns: 0,
-            interrupt_ns: 0,
-            off_cpu_ns: 0,
-            marks: Marks {
-                in_interrupt: inside.in_interrupt || place.arrow,
-                interrupt: place.arrow && !inside.in_interrupt,
-                in_scheduler: inside.in_scheduler,
-                ..Marks::default()
-            },
+        let marks = Marks {
+            in_interrupt: inside.in_interrupt || place.arrow,
+            interrupt: place.arrow && !inside.in_interrupt,
+            in_scheduler: inside.in_scheduler,
+            ..Marks::default()
         };
+        let mut frame = Frame::new(fields.indent, marks);
         let mut syscall = in_syscall;
         if in_syscall == NO_SYSCALL && !frame.marks.in_interrupt {
             if let Some(call) = syscall_entry(name) {
@@ -69,11 +60,7 @@ impl Graph {
 
     /// Find the function's row, in interrupts that of no system call, and mark what it is.
     fn find_row(&mut self, place: Place, frame: &mut Frame, name: &[u8], syscall: i32) {
-        let mut within = if frame.marks.in_interrupt {
-            IN_INTERRUPT
-        } else {
-            syscall
-        };
+        let mut within = frame.within(syscall);
         for _ in 0..2 {
             let context = self.context_of(place, within);
             let Some(row) = self.report.tables.row(context, name) else {
@@ -104,11 +91,7 @@ impl Graph {
     }
 
     fn find_path(&mut self, frame: &mut Frame, parent: Option<Frame>, syscall: i32) {
-        let within = if frame.marks.in_interrupt {
-            IN_INTERRUPT
-        } else {
-            syscall
-        };
+        let within = frame.within(syscall);
         let above = parent.map_or(NONE, |parent| parent.path);
         // Under a parent that there was no room for, there is none for its children either.
         if parent.is_none() || above != NONE {
@@ -129,11 +112,7 @@ impl Graph {
             self.report.calls_left_out += 1;
             return NONE;
         }
-        let within = if frame.marks.in_interrupt {
-            IN_INTERRUPT
-        } else {
-            syscall
-        };
+        let within = frame.within(syscall);
         let context = self.context_of(place, within);
         let text = self.extra(extra, NONE);
         let calls = &mut self.report.tables.calls;
@@ -326,20 +305,14 @@ impl Graph {
         } else {
             keep_end(task, fields.indent, duration_ns.unwrap_or(children_ns));
         }
+        let marks = Marks {
+            in_interrupt: place.arrow || parent.is_some_and(|frame| frame.marks.in_interrupt),
+            lossy: true,
+            ..Marks::default()
+        };
         let mut frame = Frame {
-            row: NONE,
-            name: NONE,
-            path: NONE,
-            call: NONE,
-            indent: fields.indent,
             children_ns,
-            interrupt_ns: 0,
-            off_cpu_ns: 0,
-            marks: Marks {
-                in_interrupt: place.arrow || parent.is_some_and(|frame| frame.marks.in_interrupt),
-                lossy: true,
-                ..Marks::default()
-            },
+            ..Frame::new(fields.indent, marks)
         };
         self.find_row(place, &mut frame, name, syscall);
         let call = call_of(&frame, duration_ns);

@@ -1,6 +1,7 @@
 //! One line of a trace of events, as `trace`, `trace_pipe` and `trace-cmd report` print it:
 //! `comm-pid (tgid) [cpu] flags time: event: fields`.
-use super::line::{duration, number, pid, with_body, Body, Fields};
+use super::columns::{duration, number, pid, seconds, tell_interrupt, with_body};
+use super::line::{Body, Fields};
 
 /// Take a line of events apart.
 pub fn parse(line: &[u8]) -> Option<Fields<'_>> {
@@ -19,8 +20,7 @@ pub fn parse(line: &[u8]) -> Option<Fields<'_>> {
         event_line: true,
         cpu: Some(cpu),
         task: Some(task),
-        in_interrupt: (flags.len() >= 3)
-            .then(|| matches!(flags.get(2), Some(b'h' | b'H' | b'z' | b'Z'))),
+        in_interrupt: (flags.len() >= 3).then(|| tell_interrupt(flags)),
         duration_ns: None,
         indent: 0,
         body: text(rest.trim_ascii()),
@@ -61,21 +61,13 @@ fn task_and_cpu(line: &[u8]) -> Option<(&[u8], u32, &[u8])> {
 
 /// `6550.018805` in nanoseconds, or `148396147364` in ticks.
 fn time(stamp: &[u8]) -> Option<(u64, bool)> {
-    let (whole, rest) = number(stamp)?;
-    if rest.is_empty() {
-        return Some((whole, true));
+    if let Some((time_ns, [])) = seconds(stamp) {
+        return Some((time_ns, false));
     }
-    let decimals = rest.strip_prefix(b".")?;
-    let (fraction, after) = number(decimals)?;
-    let scale = match (decimals.len() - after.len(), after.len()) {
-        (6, 0) => 1_000,
-        (9, 0) => 1,
-        _ => return None,
-    };
-    let time_ns = whole
-        .checked_mul(1_000_000_000)?
-        .checked_add(fraction * scale)?;
-    Some((time_ns, false))
+    match number(stamp)? {
+        (ticks, []) => Some((ticks, true)),
+        _ => None,
+    }
 }
 
 /// An event `name: fields`, or a function of the function tracer: `f`, `f <-caller`, and of

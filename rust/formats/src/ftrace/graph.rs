@@ -92,8 +92,6 @@ pub struct Report {
     pub times: Option<(u64, u64)>,
     /// Whether `raw_syscalls` events tell of system calls.
     pub raw_syscalls: bool,
-    /// Changes of task, calls with a task of their own, with a CPU, with a duration.
-    pub switches: u64,
     /// Lines of a trace of events.
     pub event_lines: u64,
     /// Whether times are ticks of an unknown clock, not nanoseconds.
@@ -234,7 +232,6 @@ impl Graph {
     }
 
     fn switch(&mut self, cpu: u32, previous: &[u8], next: &[u8]) -> Option<Fault> {
-        self.report.switches += 1;
         let known = self.run(Some(cpu), previous);
         let last = self.tasks.cpu(Some(cpu)).and_then(|cpu| cpu.time_ns);
         if let Some(task) = known.and_then(|task| self.tasks.task(task)) {

@@ -1,7 +1,9 @@
 //! Text of the kernel's function_graph tracer: what each function took, by task, CPU, system call
 //! and path, with what was lost; one pass, and memory that follows the number of functions.
 
+mod body;
 mod calls;
+mod columns;
 mod event_line;
 mod events;
 mod graph;

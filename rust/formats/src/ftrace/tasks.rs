@@ -1,8 +1,8 @@
 //! Tasks with their stacks, and which of them each CPU runs.
 use std::collections::HashMap;
 
-use super::line::pid;
-use super::rows::{NONE, NO_SYSCALL};
+use super::columns::pid;
+use super::rows::{IN_INTERRUPT, NONE, NO_SYSCALL};
 
 /// CPUs that a kernel can have; larger numbers are no CPU.
 pub const MAX_CPUS: u32 = 8_192;
@@ -30,6 +30,32 @@ pub struct Frame {
     pub off_cpu_ns: u64,
     /// What it is and what happened in it.
     pub marks: Marks,
+}
+
+impl Frame {
+    /// A function at that depth, of which nothing is counted yet.
+    pub fn new(indent: u32, marks: Marks) -> Self {
+        Frame {
+            row: NONE,
+            name: NONE,
+            path: NONE,
+            call: NONE,
+            indent,
+            children_ns: 0,
+            interrupt_ns: 0,
+            off_cpu_ns: 0,
+            marks,
+        }
+    }
+
+    /// The system call that it is counted under.
+    pub fn within(&self, syscall: i32) -> i32 {
+        if self.marks.in_interrupt {
+            IN_INTERRUPT
+        } else {
+            syscall
+        }
+    }
 }
 
 /// What a frame is and what happened in it.
