@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -178,6 +180,9 @@ def test_a_quoting_key_proves_the_pcrs_it_sends_and_no_others(tmp_path: Path, fa
         found = httpx.get(f"{url}/sensor/v1/transactions/{name}")
         outcomes = {check["id"]: check["outcome"] for check in found.json()["checks"]}
         assert outcomes["daa.quote_pcrs"] == outcomes["sensor.state"] == "PASSED"
+        with closing(sqlite3.connect(tmp_path / "db")) as database:
+            kept = database.execute("SELECT attest FROM sensor_transactions").fetchone()[0]
+        assert kept.startswith(bytes.fromhex("ff5443478018"))
         # Other values than the TPM's: the sensor itself sees that the quote is not of them.
         machine.grow(1)
         rows = [f"sha256:{index}={value.hex()}" for index, value in machine.pcrs["sha256"].items()]

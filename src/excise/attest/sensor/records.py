@@ -17,7 +17,7 @@ _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS sensor_transactions (
         id TEXT PRIMARY KEY, received_s DOUBLE PRECISION NOT NULL, pseudonym TEXT,
         outcome TEXT NOT NULL, nonce {bytes} NOT NULL, message {bytes} NOT NULL,
-        signature {bytes} NOT NULL, result TEXT NOT NULL)""",
+        signature {bytes} NOT NULL, attest {bytes}, result TEXT NOT NULL)""",
     """CREATE INDEX IF NOT EXISTS sensor_transactions_pseudonym
         ON sensor_transactions (pseudonym, received_s)""",
     """CREATE TABLE IF NOT EXISTS sensors (
@@ -38,6 +38,7 @@ class StoredTransaction:
         nonce: The session's.
         message: The message's bytes.
         signature: The signature's bytes.
+        attest: TPMS_ATTEST, where the signature is the TPM's quote; None otherwise.
         result: Checks and facts, as `AppraisalResult.as_dict` gives them, with the reasons.
     """
 
@@ -48,6 +49,7 @@ class StoredTransaction:
     nonce: bytes
     message: bytes
     signature: bytes
+    attest: bytes | None
     result: dict[str, Any]
 
 
@@ -101,7 +103,7 @@ class SensorRecords:
                     return False
             cursor.execute(
                 "INSERT INTO sensor_transactions (id, received_s, pseudonym, outcome, nonce, "
-                "message, signature, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "message, signature, attest, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     transaction.id,
                     transaction.received_s,
@@ -110,6 +112,7 @@ class SensorRecords:
                     transaction.nonce,
                     transaction.message,
                     transaction.signature,
+                    transaction.attest,
                     json.dumps(transaction.result, default=str),
                 ),
             )
@@ -126,8 +129,8 @@ class SensorRecords:
 
         def work(cursor: Cursor) -> Any:
             return cursor.execute(
-                "SELECT id, received_s, pseudonym, outcome, nonce, message, signature, result "
-                "FROM sensor_transactions WHERE id = ?",
+                "SELECT id, received_s, pseudonym, outcome, nonce, message, signature, attest, "
+                "result FROM sensor_transactions WHERE id = ?",
                 (name,),
             ).fetchone()
 
@@ -168,7 +171,7 @@ def _move(
 
 
 def _stored(row: Sequence[Any]) -> StoredTransaction:
-    name, received_s, pseudonym, outcome, nonce, message, signature, result = row
+    name, received_s, pseudonym, outcome, nonce, message, signature, attest, result = row
     return StoredTransaction(
         id=name,
         received_s=received_s,
@@ -177,5 +180,6 @@ def _stored(row: Sequence[Any]) -> StoredTransaction:
         nonce=bytes(nonce),
         message=bytes(message),
         signature=bytes(signature),
+        attest=bytes(attest) if attest is not None else None,
         result=json.loads(result),
     )

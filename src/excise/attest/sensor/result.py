@@ -78,7 +78,7 @@ def _sourced_data(found: StoredTransaction) -> tuple[int, str]:
     if found.outcome is not Outcome.PASSED:
         return CONTRAINDICATED, "the embedding is from a machine whose state was not accepted"
     if outcomes.get("sensor.state") == Outcome.PASSED:
-        return AFFIRMED, "the embedding is from a machine in a state its key is bound to"
+        return AFFIRMED, "the embedding is from a machine whose state its TPM vouches for"
     return UNSAFE_CONFIGURATION, "the embedding is from a machine that says its own state"
 
 

@@ -94,6 +94,7 @@ class SensorVerifier:
             nonce=nonce,
             message=evidence.message,
             signature=evidence.signature,
+            attest=evidence.attest,
             result={
                 **found.as_dict(),
                 "parts": {name: part.value for name, part in found.parts.items()},
