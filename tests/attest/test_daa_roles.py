@@ -161,10 +161,12 @@ def test_a_folder_made_by_xaptum_s_tools_is_an_issuer_of_software_keys(
 
 def test_every_credential_is_noted_on_the_disk(tmp_path: Path) -> None:
     issuer = folders.init_issuer(tmp_path, rule=SOFTWARE)
-    for member in ("first", "second"):
-        issuer.record({"member": member})
-    lines = (tmp_path / "issued.jsonl").read_text().splitlines()
-    assert [json.loads(line)["member"] for line in lines] == ["first", "second"]
+    members = [SoftwareKey.generate().public for _ in range(2)]
+    for member in members:
+        issuer.record(member, SOFTWARE, {"ek": "00"})
+    lines = [json.loads(line) for line in (tmp_path / "issued.jsonl").read_text().splitlines()]
+    assert [line["member"] for line in lines] == [encode_g1(member).hex() for member in members]
+    assert {(line["protection"], line["ek"]) for line in lines} == {("software", "00")}
 
 
 def test_a_member_that_has_not_joined_is_told_to(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.daa_options import FolderArgument
+from excise.cli.daa_options import FolderArgument, say_rule
 from excise.cli.options import JsonOption, print_json, read_input
 from excise.cli.serving import ListenOption, TlsCertificateOption, TlsKeyOption, serve_app
 from excise.cli.verify import PcrOption, PcrsOption
@@ -61,7 +61,8 @@ def init(
         )
         return
     typer.echo(f"{folder}: a new group, admitting keys of the kind {found.rule.protection}")
-    _say(found.rule)
+    typer.echo("A signature of this group will prove:")
+    say_rule(found.rule)
     typer.echo(f"Give verifiers {folder}/ipk.bin and {folder}/group.json.")
 
 
@@ -86,11 +87,8 @@ def issue(
 
     Example: excise daa issuer issue issuer --member-key pk.bin --nonce 4711
     """
-    import datetime
-
     from excise.attest.daa.folders import open_issuer, write_file
     from excise.evidence.daa import KeyAssurance, KeyProtection, MemberPublicKey
-    from excise.evidence.daa.curve import encode_g1
 
     issuer = open_issuer(folder)
     if issuer.rule.protection is not KeyProtection.SOFTWARE:
@@ -102,9 +100,7 @@ def issue(
         )
     key = MemberPublicKey.from_bytes(read_input(member_key), source=member_key)
     given, proof = issuer.secret.admit(key, nonce=nonce.encode())
-    assurance = KeyAssurance(protection=KeyProtection.SOFTWARE)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    issuer.record({"time": now, "member": encode_g1(key.q).hex(), **assurance.as_dict()})
+    issuer.record(key.q, KeyAssurance(protection=KeyProtection.SOFTWARE))
     write_file(credential_signature, proof.to_bytes())
     write_file(credential, given.to_bytes())
     if as_json:
@@ -196,11 +192,3 @@ def _rule(
         quoting=quoting,
         selection=selection_text({bank: sorted(held) for bank, held in values.items()}),
     )
-
-
-def _say(rule: KeyAssurance) -> None:
-    typer.echo("A signature of this group will prove:")
-    for line in rule.proves():
-        typer.echo(f"  + {line}")
-    for line in rule.leaves_open():
-        typer.echo(f"  - {line}")

@@ -15,6 +15,7 @@ from excise.cli.daa_options import (
     TpmOption,
     basename_bytes,
     message_bytes,
+    say_rule,
 )
 from excise.cli.options import JsonOption, print_json, read_input
 from excise.errors import UsageError
@@ -212,9 +213,10 @@ def sign(
             signature, state = _quote(key, credential, quote, data, name)
             write_file(output.with_name(output.name + ".attest"), state.attest)
             write_file(output.with_name(output.name + ".pcrs"), pcr_text(state.pcrs))
-    write_file(output, signature.to_bytes())
+    written = signature.to_bytes()
+    write_file(output, written)
     if as_json:
-        pseudonym = signature.to_bytes()[356:].hex() or None
+        pseudonym = written[signature.SIZE_BYTES :].hex() or None
         print_json({"signature": str(output), "pseudonym": pseudonym})
     else:
         typer.echo(f"Wrote {output}.")
@@ -320,14 +322,14 @@ def _take_credential(
         raise UsageError("a credential comes with its --credential-signature and the --group")
     key = read_group_key(read_input(group), source=group)
     issuer = key if isinstance(key, IssuerPublicKey) else None
-    plain = issuer.group if issuer is not None else key
+    group_key = key.group.to_bytes()
     given = Credential.from_bytes(read_input(credential), source=credential)
     proof = CredentialSignature.from_bytes(read_input(signature), source=signature)
     with member_key(folder, tcti=tpm) as held:
         accept_credential(DaaVerifier(key), given, proof, member=held.public)
-    write_membership(folder, given, proof, issuer=issuer, group_key=plain.to_bytes())
+    write_membership(folder, given, proof, issuer=issuer, group_key=group_key)
     if as_json:
-        print_json({"folder": str(folder), "group_key": plain.to_bytes().hex()})
+        print_json({"folder": str(folder), "group_key": group_key.hex()})
     else:
         typer.echo(f"{folder}: joined the group.")
 
@@ -335,10 +337,9 @@ def _take_credential(
 def _group(name: str | None) -> GroupPublicKey | None:
     if name is None:
         return None
-    from excise.evidence.daa import IssuerPublicKey, read_group_key
+    from excise.evidence.daa import read_group_key
 
-    found = read_group_key(read_input(name), source=name)
-    return found.group if isinstance(found, IssuerPublicKey) else found
+    return read_group_key(read_input(name), source=name).group
 
 
 def _der(name: str) -> bytes:
@@ -379,7 +380,4 @@ def _say_joined(joined: Joined, *, as_json: bool) -> None:
         f"{joined.folder}: joined the group with a key of the kind {joined.assurance.protection}"
     )
     typer.echo("A signature of this group proves:")
-    for line in joined.rule.proves():
-        typer.echo(f"  + {line}")
-    for line in joined.rule.leaves_open():
-        typer.echo(f"  - {line}")
+    say_rule(joined.rule)

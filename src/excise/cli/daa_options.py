@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from excise.cli.options import read_input
 from excise.errors import UsageError
 from excise.files import LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from excise.evidence.daa import DaaVerifier, KeyAssurance
+
+_T = TypeVar("_T")
 
 FolderArgument = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Where its keys are kept.", show_default=False)
@@ -71,3 +77,67 @@ def message_bytes(name: str, nonce: str | None) -> bytes:
 def basename_bytes(text: str | None) -> bytes | None:
     """Return a basename as it is hashed; None for none."""
     return text.encode() if text is not None else None
+
+
+def say_rule(rule: KeyAssurance) -> None:
+    """Print what a signature of a group proves, and what it leaves open."""
+    for line in rule.proves():
+        typer.echo(f"  + {line}")
+    for line in rule.leaves_open():
+        typer.echo(f"  - {line}")
+
+
+def group_verifier(
+    group: str,
+    *,
+    rule: str | None = None,
+    revoked_keys: str | None = None,
+    revoked_keys_count: int | None = None,
+    revoked_pseudonyms: str | None = None,
+    revoked_pseudonyms_count: int | None = None,
+) -> DaaVerifier:
+    """Return the verifier of a group's signatures from the files a user named.
+
+    Args:
+        group: gpk.bin or ipk.bin.
+        rule: The group's group.json.
+        revoked_keys: List of secret keys.
+        revoked_keys_count: How many it must have.
+        revoked_pseudonyms: List of pseudonyms.
+        revoked_pseudonyms_count: How many it must have.
+
+    Raises:
+        FormatError: One cannot be read, or the rule is another group's.
+        UsageError: A count without its list.
+    """
+    from excise.evidence.daa import DaaVerifier, RevokedKeys, RevokedPseudonyms, read_group_key
+    from excise.evidence.daa.revocation import LIST_BYTES
+
+    def listed(
+        kind: Callable[..., _T], option: str, name: str | None, count: int | None
+    ) -> _T | None:
+        if name is not None:
+            return kind(read_input(name, limit_bytes=LIST_BYTES), count=count, source=name)
+        if count is not None:
+            raise UsageError(f"{option}-count is of a list, and {option} was not given")
+        return None
+
+    key = read_group_key(read_input(group), source=group)
+    assurance = None
+    if rule is not None:
+        from excise.attest.daa.folders import read_group_rule
+
+        assurance = read_group_rule(Path(rule), group_key=key.group.to_bytes())
+    return DaaVerifier(
+        key,
+        revoked_keys=listed(
+            RevokedKeys.from_bytes, "--revoked-keys", revoked_keys, revoked_keys_count
+        ),
+        revoked_pseudonyms=listed(
+            RevokedPseudonyms.from_bytes,
+            "--revoked-pseudonyms",
+            revoked_pseudonyms,
+            revoked_pseudonyms_count,
+        ),
+        assurance=assurance,
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,13 +10,11 @@ from excise.cli.daa_options import (
     MessageOption,
     NonceOption,
     basename_bytes,
+    group_verifier,
     message_bytes,
 )
 from excise.cli.options import JsonOption, read_input
 from excise.cli.verify import PcrOption, PcrsOption, ReportOption, conclude, pcr_values
-
-if TYPE_CHECKING:
-    from excise.evidence.daa import RevokedKeys, RevokedPseudonyms
 
 
 def daa(
@@ -96,34 +93,22 @@ def daa(
 
     Example: excise daa verify sig.bin --message m --group ipk.bin --rule group.json
     """
-    from excise.evidence.daa import (
-        DaaVerifier,
-        QuotedState,
-        Signature,
-        policy_pcr_digest,
-        read_group_key,
+    from excise.evidence.daa import QuotedState, Signature, policy_pcr_digest
+
+    verifier = group_verifier(
+        group,
+        rule=rule,
+        revoked_keys=revoked_keys,
+        revoked_keys_count=revoked_keys_count,
+        revoked_pseudonyms=revoked_pseudonyms,
+        revoked_pseudonyms_count=revoked_pseudonyms_count,
     )
-
-    key = read_group_key(read_input(group), source=group)
-    assurance = None
-    if rule is not None:
-        from excise.attest.daa.folders import read_group_rule
-        from excise.evidence.daa import IssuerPublicKey
-
-        plain = key.group if isinstance(key, IssuerPublicKey) else key
-        assurance = read_group_rule(Path(rule), group_key=plain.to_bytes())
     values = pcr_values(pcr, pcrs, None, None) if pcr or pcrs else None
     quote, policy = None, None
     if attest is not None:
         quote = QuotedState(attest=read_input(attest), pcrs=values or {})
     elif values is not None:
         policy = policy_pcr_digest(values)
-    verifier = DaaVerifier(
-        key,
-        revoked_keys=_revoked_keys(revoked_keys, revoked_keys_count),
-        revoked_pseudonyms=_revoked_pseudonyms(revoked_pseudonyms, revoked_pseudonyms_count),
-        assurance=assurance,
-    )
     found = verifier.verify(
         Signature.from_bytes(read_input(signature), source=signature),
         message=message_bytes(message, nonce),
@@ -132,34 +117,3 @@ def daa(
         quote=quote,
     )
     conclude([found], report=report, as_json=as_json)
-
-
-def _revoked_keys(name: str | None, count: int | None) -> RevokedKeys | None:
-    from excise.evidence.daa import RevokedKeys
-    from excise.evidence.daa.revocation import LIST_BYTES
-
-    _need_list(name, count, option="--revoked-keys")
-    if name is None:
-        return None
-    return RevokedKeys.from_bytes(
-        read_input(name, limit_bytes=LIST_BYTES), count=count, source=name
-    )
-
-
-def _revoked_pseudonyms(name: str | None, count: int | None) -> RevokedPseudonyms | None:
-    from excise.evidence.daa import RevokedPseudonyms
-    from excise.evidence.daa.revocation import LIST_BYTES
-
-    _need_list(name, count, option="--revoked-pseudonyms")
-    if name is None:
-        return None
-    return RevokedPseudonyms.from_bytes(
-        read_input(name, limit_bytes=LIST_BYTES), count=count, source=name
-    )
-
-
-def _need_list(name: str | None, count: int | None, *, option: str) -> None:
-    if name is None and count is not None:
-        from excise.errors import UsageError
-
-        raise UsageError(f"{option}-count is of a list, and {option} was not given")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from excise.cli.daa_options import group_verifier
 from excise.cli.options import read_input
 from excise.cli.serving import ListenOption, TlsCertificateOption, TlsKeyOption, serve_app
 from excise.errors import FormatError, UsageError
@@ -15,16 +15,17 @@ from excise.errors import FormatError, UsageError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
+    from excise.evidence.daa import DaaVerifier
     from excise.evidence.sensor import SensorPolicy
 
 
 def verifier(
     group: Annotated[
-        Path,
+        str,
         typer.Option("--group", metavar="FILE", help="The group's key: ipk.bin, or gpk.bin."),
     ],
     rule: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--group-rule",
             metavar="FILE",
@@ -60,13 +61,13 @@ def verifier(
         ),
     ] = None,
     revoked_keys: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--revoked-keys", metavar="FILE", help="Secret keys to refuse.", show_default=False
         ),
     ] = None,
     revoked_pseudonyms: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--revoked-pseudonyms", metavar="FILE", help="Pseudonyms to refuse.", show_default=False
         ),
@@ -107,8 +108,12 @@ def verifier(
     from excise.attest.service import SessionStore
     from excise.attest.service.database import Database
 
-    found = replace(
-        _policy(group, rule, policy, exclude, revoked_keys, revoked_pseudonyms),
+    found = _policy(
+        group_verifier(
+            group, rule=rule, revoked_keys=revoked_keys, revoked_pseudonyms=revoked_pseudonyms
+        ),
+        policies=policy,
+        excludes=exclude,
         trust_stated_pcrs=trust_stated_pcrs,
     )
     key = _signing_key(signing_key)
@@ -129,37 +134,19 @@ def verifier(
 
 
 def _policy(
-    group: Path,
-    rule: Path | None,
+    daa: DaaVerifier,
+    *,
     policies: list[Path] | None,
     excludes: list[Path] | None,
-    revoked_keys: Path | None,
-    revoked_pseudonyms: Path | None,
+    trust_stated_pcrs: bool,
 ) -> SensorPolicy:
-    from excise.attest.daa.folders import read_group_rule
-    from excise.evidence.daa import DaaVerifier, RevokedKeys, RevokedPseudonyms, read_group_key
-    from excise.evidence.daa.revocation import LIST_BYTES
     from excise.evidence.policy.files import read_policy_files
     from excise.evidence.sensor import SensorPolicy
 
-    key = read_group_key(read_input(str(group)), source=str(group))
-    assurance = read_group_rule(rule) if rule is not None else None
-    keys = pseudonyms = None
-    if revoked_keys is not None:
-        keys = RevokedKeys.from_bytes(
-            read_input(str(revoked_keys), limit_bytes=LIST_BYTES), source=str(revoked_keys)
-        )
-    if revoked_pseudonyms is not None:
-        data = read_input(str(revoked_pseudonyms), limit_bytes=LIST_BYTES)
-        pseudonyms = RevokedPseudonyms.from_bytes(data, source=str(revoked_pseudonyms))
     references = None
     if policies or excludes:
         references = read_policy_files(policies or [], excludes=excludes or [], keys=[])
-    return SensorPolicy(
-        daa=DaaVerifier(key, revoked_keys=keys, revoked_pseudonyms=pseudonyms, assurance=assurance),
-        assurance=assurance,
-        references=references,
-    )
+    return SensorPolicy(daa=daa, references=references, trust_stated_pcrs=trust_stated_pcrs)
 
 
 def _signing_key(path: Path | None) -> EllipticCurvePrivateKey | None:

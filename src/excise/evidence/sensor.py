@@ -87,15 +87,13 @@ class SensorPolicy:
     """What a verifier asks of sensors.
 
     Attributes:
-        daa: Of the group, with its revocation lists.
-        assurance: What the group's issuer asks of keys; None when not known.
+        daa: Of the group, with its revocation lists and what its issuer asks of keys.
         references: Digests that files must have; None to judge the list's integrity alone.
         options: How entries are judged.
         trust_stated_pcrs: Whether to accept PCR values that are the sensor's word only.
     """
 
     daa: DaaVerifier
-    assurance: KeyAssurance | None = None
     references: Policy | None = None
     options: AppraisalOptions = field(default_factory=AppraisalOptions)
     trust_stated_pcrs: bool = False
@@ -140,11 +138,11 @@ def appraise_transaction(
         parsed,
         message=framed_message(purpose=PURPOSE, nonce=nonce, payload=data),
         basename=basename,
-        pcr_policy=_claimed_policy(message, policy.assurance),
+        pcr_policy=_claimed_policy(message, policy.daa.assurance),
         quote=quoted,
     )
     listed, judged, list_checks = _judge_list(message, policy, checkpoint)
-    state = _state_check(policy.assurance, quoted, message)
+    state = _state_check(policy.daa.assurance, quoted, message)
     checks += [*signed.checks, *list_checks, state]
     parts = {"signature": signed.verdict, "list": listed.verdict if listed else Outcome.FAILED}
     if policy.references is not None:

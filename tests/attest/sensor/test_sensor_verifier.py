@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from daa_group import Group, new_group
+from excise.attest.daa.folders import init_issuer
 from excise.attest.daa.keys import sign
 from excise.attest.sensor.protocol import SESSIONS, TRANSACTIONS, Answer, Opened, SensorEvidence
 from excise.attest.sensor.transaction import send
@@ -38,7 +39,7 @@ from excise.evidence.daa import (
 from excise.evidence.ear import verify_ear
 from excise.evidence.sensor import SensorPolicy, appraise_transaction
 from excise.evidence.sensor_message import PURPOSE, SensorMessage
-from sensor_service import FACE, Machine, membership, running_verifier, write_group
+from sensor_service import FACE, Machine, excise, membership, running_verifier, write_group
 
 BASENAME = "door-7"
 
@@ -136,7 +137,7 @@ def test_pcr_values_that_are_the_sensors_word_are_not_covered(
     """Also where its key is bound to other registers than that of the list."""
     bound = policy_pcr_digest({"sha256": {0: machine.pcrs["sha256"][0]}}) if selection else None
     assurance = KeyAssurance(protection=KeyProtection.TPM, pcr_policy=bound, selection=selection)
-    policy = SensorPolicy(daa=DaaVerifier(group.public, assurance=assurance), assurance=assurance)
+    policy = SensorPolicy(daa=DaaVerifier(group.public, assurance=assurance))
     data = _message(machine).to_bytes()
     framed = framed_message(purpose=PURPOSE, nonce=b"n", payload=data)
     signature = sign(group.key, group.credential, message=framed).to_bytes()
@@ -226,6 +227,16 @@ def test_a_revoked_key_is_refused(tmp_path: Path, machine: Machine, group: Group
         answer = _transact(client, _message(machine), group)
     assert answer.outcome == "FAILED"
     assert any(each.startswith("daa.revoked_keys") for each in answer.reasons)
+
+
+def test_the_rule_of_another_group_is_no_rule_of_this_one(tmp_path: Path, group: Group) -> None:
+    rule = KeyAssurance(protection=KeyProtection.TPM, quoting=True)
+    init_issuer(tmp_path / "other", rule=rule)
+    options: list[str | Path] = ["--group", write_group(group, tmp_path), "--listen", "nowhere"]
+    options += ["--database", tmp_path / "db", "--group-rule", tmp_path / "other" / "group.json"]
+    done = excise("sensor", "verifier", *options)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "it is of another group" in done.stderr
 
 
 def test_files_without_a_reference_digest_are_refused_and_known_ones_accepted(

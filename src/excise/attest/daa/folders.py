@@ -9,6 +9,7 @@ written whole or not at all, and secrets only for their owner to read.
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import json
 import os
@@ -30,6 +31,7 @@ from excise.evidence.daa import (
     KeyAssurance,
     KeyProtection,
 )
+from excise.evidence.daa.curve import G1, encode_g1
 from excise.evidence.tpm_structures import parse_public
 from excise.files import read_whole
 
@@ -177,12 +179,25 @@ class IssuerFolder:
     public: IssuerPublicKey
     rule: KeyAssurance
 
-    def record(self, fields: Mapping[str, Any]) -> None:
-        """Add a line to `issued.jsonl`, on the disk before this returns.
+    def record(
+        self, member: G1, assurance: KeyAssurance, more: Mapping[str, Any] | None = None
+    ) -> None:
+        """Add a line on a credential to `issued.jsonl`, on the disk before this returns.
+
+        Args:
+            member: Q of the member's key.
+            assurance: What was proven of the key.
+            more: What else to keep.
 
         Raises:
             UsageError: It cannot be written.
         """
+        fields = {
+            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "member": encode_g1(member).hex(),
+            **assurance.as_dict(),
+            **(more or {}),
+        }
         path = self.path / "issued.jsonl"
         try:
             with path.open("ab") as file:

@@ -11,7 +11,6 @@ Each step is taken once: a message sent again finds the session used.
 
 from __future__ import annotations
 
-import datetime
 import hmac
 import secrets
 from collections.abc import Sequence
@@ -25,12 +24,12 @@ from excise.attest.daa.admission import (
     check_endorsement,
     check_member_area,
     make_challenge,
+    read_certificates,
 )
 from excise.attest.daa.folders import IssuerFolder
 from excise.attest.service.sessions import SessionStore
 from excise.errors import Refused, UsageError
 from excise.evidence.daa import KeyAssurance, KeyProtection, MemberPublicKey, check_member_key
-from excise.evidence.daa.curve import encode_g1
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -207,8 +206,6 @@ class JoinDesk:
         if len(claim.certificates) > _MAX_CERTIFICATES:
             raise Refused(f"{len(claim.certificates)} certificates exceed {_MAX_CERTIFICATES}")
         if self._roots and claim.certificates:
-            from excise.attest.daa.admission import read_certificates
-
             more = [
                 certificate
                 for data in claim.certificates[1:]
@@ -235,14 +232,7 @@ class JoinDesk:
         self, key: MemberPublicKey, assurance: KeyAssurance, record: dict[str, Any]
     ) -> JoinIssued:
         credential, signature = self._issuer.secret.issue(key.q)
-        self._issuer.record(
-            {
-                "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-                "member": encode_g1(key.q).hex(),
-                **assurance.as_dict(),
-                **record,
-            }
-        )
+        self._issuer.record(key.q, assurance, record)
         return JoinIssued(
             credential=credential.to_bytes(),
             credential_signature=signature.to_bytes(),

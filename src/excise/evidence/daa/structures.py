@@ -87,6 +87,11 @@ class GroupPublicKey:
         reader = _Reader(data, (cls.SIZE_BYTES,), "group public key", source)
         return cls(x=reader.g2("X"), y=reader.g2("Y"))
 
+    @property
+    def group(self) -> GroupPublicKey:
+        """Return the key itself: by this name an issuer's key has its group's."""
+        return self
+
     def to_bytes(self) -> bytes:
         """Return X ‖ Y."""
         return encode_g2(self.x) + encode_g2(self.y)

@@ -102,11 +102,16 @@ class DaaVerifier:
         assurance: KeyAssurance | None = None,
     ) -> None:
         self._issuer_check = _issuer_check(group)
-        key = group.group if isinstance(group, IssuerPublicKey) else group
+        key = group.group
         self._x, self._y = precompute_lines(key.x), precompute_lines(key.y)
         self._revoked_keys = revoked_keys
         self._revoked_pseudonyms = revoked_pseudonyms
         self._assurance = assurance
+
+    @property
+    def assurance(self) -> KeyAssurance | None:
+        """What the group's issuer asks of every member's key; None when not known."""
+        return self._assurance
 
     def verify(
         self,
