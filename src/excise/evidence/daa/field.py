@@ -1,6 +1,6 @@
 """Arithmetic of FP256BN: the prime field and its extensions of degree 2, 6 and 12.
 
-The integers are gmpy2's where it is installed (three times as fast), Python's otherwise; the
+The integers are gmpy2's where it is installed (some two times as fast), Python's otherwise; the
 variable `EXCISE_DAA_ARITHMETIC=int` chooses Python's. Neither takes constant time: what is computed
 with secrets here can be timed by whoever shares the processor.
 
