@@ -38,8 +38,8 @@ def describe() -> dict[str, Any]:
                 "delete": _delete_session(),
             },
             "/endorsement-provisioning/v1/submit": {"post": _submit_endorsements()},
-            "/.well-known/veraison/verification": {"get": _info("verification", "verification")},
-            "/.well-known/veraison/provisioning": {"get": _info("provisioning", "provisioning")},
+            "/.well-known/veraison/verification": {"get": _info("verification")},
+            "/.well-known/veraison/provisioning": {"get": _info("provisioning")},
         },
         "components": {"schemas": _schemas()},
     }
@@ -185,9 +185,9 @@ def _submit_endorsements() -> dict[str, Any]:
     }
 
 
-def _info(what: str, name: str) -> dict[str, Any]:
+def _info(what: str) -> dict[str, Any]:
     return {
-        "operationId": f"{name}Info",
+        "operationId": f"{what}Info",
         "summary": f"What this service offers for {what}",
         "responses": {
             "200": _answer("Media types, paths and keys.", DISCOVERY_TYPE, "Discovery"),

@@ -8,8 +8,8 @@ and after a restart, one changes the row and the other is told that the session 
 from __future__ import annotations
 
 import json
-import secrets
 import time
+import uuid
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Session:
     """One challenge and what became of it.
 
     Attributes:
-        id: 128 random bits in the form of a UUID.
+        id: 122 random bits, as a UUID.
         nonce: The challenge.
         created_s: When it was opened, in seconds since the epoch.
         expiry_s: Until when evidence is taken.
@@ -150,7 +150,7 @@ class Records:
         now = time.time()
         self._make_room(now)
         session = Session(
-            id=_session_id(),
+            id=str(uuid.uuid4()),
             nonce=nonce,
             created_s=now,
             expiry_s=now + self.session_s,
@@ -348,15 +348,6 @@ class Records:
             )
 
         self._database.run_now(write)
-
-
-def _session_id() -> str:
-    """Return 122 random bits as a UUID of version 4."""
-    raw = bytearray(secrets.token_bytes(16))
-    raw[6] = raw[6] & 0x0F | 0x40
-    raw[8] = raw[8] & 0x3F | 0x80
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _session(row: Any) -> Session:
