@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 /// Why the program stops.
 #[derive(Debug)]
@@ -18,6 +19,11 @@ impl ProbeError {
     /// A failed step named by what was done and to what, with its errno.
     pub fn step(what: &str, error: &io::Error) -> Self {
         Self::Failed(format!("{what}: {}", describe(error)))
+    }
+
+    /// A failed step on a file, named by its path.
+    pub fn file(path: &Path, error: &io::Error) -> Self {
+        Self::step(&path.display().to_string(), error)
     }
 
     /// The process's exit code for this error.

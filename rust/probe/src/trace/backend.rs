@@ -158,7 +158,7 @@ pub fn choose(offers: &[Offer], forced: Option<Backend>) -> Result<(Offer, Strin
     }
 }
 
-/// Files of the top folder that `function_graph` at the top changes, and what they must say before.
+/// Files of the top folder that `function_graph` at the top changes, beside `INTERRUPTIONS`.
 const TOP_SETTINGS: &[&str] = &[
     "tracing_on",
     "trace_clock",
@@ -171,13 +171,6 @@ const TOP_SETTINGS: &[&str] = &[
     "options/event-fork",
     "events/raw_syscalls/sys_enter/enable",
     "events/raw_syscalls/sys_exit/enable",
-    "events/sched/sched_switch/enable",
-    "events/irq/irq_handler_entry/enable",
-    "events/irq/softirq_entry/enable",
-    "events/irq_vectors/local_timer_entry/enable",
-    "events/irq_vectors/reschedule_entry/enable",
-    "events/irq_vectors/call_function_entry/enable",
-    "events/irq_vectors/call_function_single_entry/enable",
     "buffer_size_kb",
     "current_tracer",
 ];
@@ -194,11 +187,11 @@ pub fn refuse_tracers_in_use(top: &Folder, state: &mut State) -> Result<(), Prob
         }
     }
     let files = match state.instance {
-        Some(_) => SHARED_SETTINGS,
-        None => TOP_SETTINGS,
+        Some(_) => [SHARED_SETTINGS, &[]],
+        None => [INTERRUPTIONS, TOP_SETTINGS],
     };
     state.settings.clear();
-    for file in files.iter().filter(|file| top.has(file)) {
+    for file in files.into_iter().flatten().filter(|file| top.has(file)) {
         let text = match *file {
             "trace_clock" => selected(&top.read(file)?),
             _ => top.read(file)?,

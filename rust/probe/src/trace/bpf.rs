@@ -7,13 +7,13 @@
 //! Functions are numbers: their places in the list of the summary.
 
 use super::tracefs;
-use crate::error::{describe, ProbeError};
+use crate::error::ProbeError;
 use crate::launch::find_program;
 use crate::sys::process::Pid;
 use crate::sys::{hold, process};
 use std::fmt::Write;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -187,17 +187,17 @@ impl Running {
     pub fn start(text: &str, output: &Path, file: &mut File) -> Result<Self, ProbeError> {
         let program =
             program().ok_or_else(|| ProbeError::Unsupported("bpftrace is gone".to_owned()))?;
-        let failed = |path: &Path, error: &io::Error| {
-            ProbeError::Failed(format!("{}: {}", path.display(), describe(error)))
-        };
         let script = beside(output, "bt");
-        fs::write(&script, text).map_err(|error| failed(&script, &error))?;
+        fs::write(&script, text).map_err(|error| ProbeError::file(&script, &error))?;
         let errors = beside(output, "bpftrace-errors");
-        let errors_file = File::create(&errors).map_err(|error| failed(&errors, &error))?;
+        let errors_file =
+            File::create(&errors).map_err(|error| ProbeError::file(&errors, &error))?;
         let from = file
             .seek(SeekFrom::End(0))
-            .map_err(|error| failed(output, &error))?;
-        let stdout = file.try_clone().map_err(|error| failed(output, &error))?;
+            .map_err(|error| ProbeError::file(output, &error))?;
+        let stdout = file
+            .try_clone()
+            .map_err(|error| ProbeError::file(output, &error))?;
         let mut command = Command::new(&program);
         command
             .args(["-f", "json", "-B", "line"])
@@ -208,7 +208,8 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(errors_file);
-        let child = hold::spawn_bound(&mut command).map_err(|error| failed(&program, &error))?;
+        let child =
+            hold::spawn_bound(&mut command).map_err(|error| ProbeError::file(&program, &error))?;
         Ok(Self {
             child,
             output: output.to_owned(),
@@ -294,7 +295,8 @@ impl Drop for Running {
     }
 }
 
-fn beside(output: &Path, ending: &str) -> PathBuf {
+/// The path of a file beside the output: its name with a further ending.
+pub fn beside(output: &Path, ending: &str) -> PathBuf {
     let mut name = output.as_os_str().to_owned();
     name.push(".");
     name.push(ending);

@@ -2,7 +2,7 @@
 
 use super::bpf::{self, Attached, Followed, Probed, Running, Start};
 use super::options::Subject;
-use super::session::{cannot_write, empty, Traced, Work, EMPTY, OUTER};
+use super::session::{empty, Traced, Work, EMPTY, OUTER};
 use super::subject::{self, Held};
 use crate::error::ProbeError;
 use crate::sys::clock::Clock;
@@ -71,7 +71,7 @@ impl Work<'_> {
             self.calibrate_bpf(false, attached, calibration)?;
             calibration
                 .write_all(b"\nexcise: calibration nested\n")
-                .map_err(|error| cannot_write(&options.calibration_output, &error))?;
+                .map_err(|error| ProbeError::file(&options.calibration_output, &error))?;
             self.calibrate_bpf(true, attached, calibration)?;
         }
         let probed: Vec<_> = functions

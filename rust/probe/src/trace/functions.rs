@@ -20,7 +20,7 @@ const IRREGULAR: &[(&str, &str)] = &[
     ("inode_free_security_rcu", "inode_free_by_rcu"),
 ];
 
-/// Where a hook has a caller and modules have functions of their own.
+/// Functions of each module; `@` stands for the names of the kernel's hooks.
 pub const MODULES: &[(&str, &[&str])] = &[
     ("capability", &["cap_@"]),
     (
@@ -270,29 +270,21 @@ pub fn choose(
 ) -> Result<Chosen, ProbeError> {
     let mut names = BTreeSet::new();
     let mut matched = Vec::new();
-    for pattern in &wanted.hooks {
-        let found = hook_functions(pattern, hooks, available);
+    let mut take = |pattern: &String, found: Vec<String>| {
         matched.push(Matched {
             pattern: pattern.clone(),
             functions: found.len(),
         });
         names.extend(found);
+    };
+    for pattern in &wanted.hooks {
+        take(pattern, hook_functions(pattern, hooks, available));
     }
     for module in &wanted.modules {
-        let found = module_functions(module, hooks, available)?;
-        matched.push(Matched {
-            pattern: module.clone(),
-            functions: found.len(),
-        });
-        names.extend(found);
+        take(module, module_functions(module, hooks, available)?);
     }
     for pattern in &wanted.functions {
-        let found: Vec<_> = of_pattern(pattern, available).collect();
-        matched.push(Matched {
-            pattern: pattern.clone(),
-            functions: found.len(),
-        });
-        names.extend(found);
+        take(pattern, of_pattern(pattern, available).collect());
     }
     if names.is_empty() {
         let tried: Vec<_> = matched.iter().map(|each| each.pattern.as_str()).collect();
@@ -367,7 +359,7 @@ pub fn group(hook: &str) -> &'static str {
         ("superblock", &["sb_", "move_mount", "quota"]),
         ("dentry", &["dentry_", "d_instantiate"]),
         ("path", &["path_"]),
-        ("inode", &["inode_", "getprocattr_inode"]),
+        ("inode", &["inode_"]),
         ("kernfs", &["kernfs_"]),
         ("file", &["file_", "mmap_"]),
         (

@@ -1,6 +1,7 @@
 //! The command line of `excise-probe trace`.
 
 use super::backend::Backend;
+use super::bpf;
 use super::functions::{self, Wanted};
 use super::state;
 use crate::error::ProbeError;
@@ -276,9 +277,7 @@ fn together(words: Words) -> Result<Options, ProbeError> {
             "expected one of: a command after --, --pid, --all (see --help)",
         ));
     }
-    let mut name = options.output.clone().into_os_string();
-    name.push(".calibration");
-    options.calibration_output = PathBuf::from(name);
+    options.calibration_output = bpf::beside(&options.output, "calibration");
     options.subject = if words.all {
         Subject::All
     } else if words.processes.is_empty() {

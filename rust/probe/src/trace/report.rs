@@ -145,16 +145,15 @@ fn stats(text: &str) -> Cpu {
     }
 }
 
-/// Returns that kretprobes missed, over all events of a group.
-pub fn missed(top: &Folder, group: &str) -> u64 {
+/// Returns that kretprobes missed, over all our events.
+pub fn missed(top: &Folder) -> u64 {
     let text = top.read("kprobe_profile").unwrap_or_default();
     text.lines()
         .filter_map(|line| {
             let mut words = line.split_whitespace();
             // The name of an event without its group; ours end in `__in` and `__out`.
-            let name = words.next()?;
-            (name.ends_with("__out") || name.starts_with(group))
-                .then(|| words.last()?.parse::<u64>().ok())?
+            let ours = words.next()?.ends_with("__out");
+            ours.then(|| words.last()?.parse::<u64>().ok())?
         })
         .sum()
 }

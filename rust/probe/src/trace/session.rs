@@ -8,7 +8,7 @@ use super::state::{self, State, StateFile};
 use super::subject::{self, Held};
 use super::tracefs::{self, Folder};
 use super::{kernel_hooks, make_instance, Answer};
-use crate::error::{describe, ProbeError};
+use crate::error::ProbeError;
 use crate::sys::clock::Clock;
 use crate::sys::process::{self, Ending};
 use crate::sys::signal::SignalFile;
@@ -60,7 +60,7 @@ pub fn run(options: &Options) -> Result<Answer, ProbeError> {
         (Some(file), Some(path)) => {
             empty(file, path)?;
             file.write_all(text.as_bytes())
-                .map_err(|error| cannot_write(path, &error))?;
+                .map_err(|error| ProbeError::file(path, &error))?;
             Ok((None, code))
         }
         _ => Ok((Some(text), code)),
@@ -74,16 +74,13 @@ fn create(path: &Path) -> Result<File, ProbeError> {
         .create(true)
         .truncate(false)
         .open(path)
-        .map_err(|error| cannot_write(path, &error))
+        .map_err(|error| ProbeError::file(path, &error))
 }
 
 /// Empty a file that is about to be written.
 pub(super) fn empty(file: &File, path: &Path) -> Result<(), ProbeError> {
-    file.set_len(0).map_err(|error| cannot_write(path, &error))
-}
-
-pub(super) fn cannot_write(path: &Path, error: &io::Error) -> ProbeError {
-    ProbeError::Failed(format!("{}: {}", path.display(), describe(error)))
+    file.set_len(0)
+        .map_err(|error| ProbeError::file(path, &error))
 }
 
 pub(super) struct Work<'a> {
@@ -140,7 +137,7 @@ impl Work<'_> {
         };
         output
             .flush()
-            .map_err(|error| cannot_write(&options.output, &error))?;
+            .map_err(|error| ProbeError::file(&options.output, &error))?;
         let in_instance = self.file.state.instance.clone();
         Ok(Summary {
             version: env!("CARGO_PKG_VERSION"),
@@ -213,7 +210,7 @@ impl Work<'_> {
             refused,
             cycles_per_s: per_second(cycles),
             cpus: report::cpus(&folder),
-            missed: report::missed(&top, &self.file.state.group),
+            missed: report::missed(&top),
             ending: ended.ending,
             wall_ns: ended.wall_ns,
         })
@@ -392,7 +389,7 @@ impl Work<'_> {
             let bytes = buffer.get(..count).unwrap_or_default();
             output
                 .write_all(bytes)
-                .map_err(|error| cannot_write(&self.options.output, &error))?;
+                .map_err(|error| ProbeError::file(&self.options.output, &error))?;
             self.written = self.written.saturating_add(count as u64);
         }
     }

@@ -218,10 +218,7 @@ pub struct StateFile {
 impl StateFile {
     /// Write a state down before anything is changed.
     pub fn create(folder: &Path, state: State) -> Result<Self, ProbeError> {
-        let failed = |path: &Path, error: &io::Error| {
-            ProbeError::Failed(format!("{}: {}", path.display(), describe(error)))
-        };
-        fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+        fs::create_dir_all(folder).map_err(|error| ProbeError::file(folder, &error))?;
         let path = folder.join(format!("trace-{}.json", state.pid));
         let text = serde_json::to_string(&state)
             .map_err(|error| ProbeError::Failed(format!("cannot write the state: {error}")))?;
@@ -233,7 +230,7 @@ impl StateFile {
             file.sync_data()?;
             fs::rename(&new, &path)
         };
-        write().map_err(|error| failed(&path, &error))?;
+        write().map_err(|error| ProbeError::file(&path, &error))?;
         Ok(Self { path, state })
     }
 
@@ -242,8 +239,7 @@ impl StateFile {
         self.state
             .undo()
             .map_err(|error| ProbeError::Failed(format!("{error} ({})", self.path.display())))?;
-        fs::remove_file(&self.path)
-            .map_err(|error| ProbeError::step(&self.path.to_string_lossy(), &error))
+        fs::remove_file(&self.path).map_err(|error| ProbeError::file(&self.path, &error))
     }
 }
 
@@ -258,8 +254,7 @@ pub fn all(folder: &Path) -> Result<Vec<StateFile>, ProbeError> {
         if !name.starts_with("trace-") || !name.ends_with(".json") {
             continue;
         }
-        let text = fs::read_to_string(&path)
-            .map_err(|error| ProbeError::step(&path.to_string_lossy(), &error))?;
+        let text = fs::read_to_string(&path).map_err(|error| ProbeError::file(&path, &error))?;
         let state = serde_json::from_str(&text).map_err(|error| {
             ProbeError::Failed(format!("{}: is no state file: {error}", path.display()))
         })?;
