@@ -92,6 +92,9 @@ def test_a_capture_of_a_tpm_is_shown_compared_and_reported(
     code, out, _ = excise("compare", capture)
     assert code == 0
     assert re.search(r"^PCR_Extend +hmac +[+×]", out, re.M)
+    out = excise("gate", capture, "--baseline", "none", "--max-regression", "100000%")[1]
+    assert "PCR_Extend" in out
+    assert "not measured" not in out  # a command has the modes it has
     page = tmp_path / "r.html"
     code, _, _ = excise("report", capture, "-o", page, "--charts", tmp_path / "c")
     assert code == 0

@@ -13,14 +13,13 @@ from typing import Final
 
 import polars as pl
 
+from excise.cost.predict_boots import BOOT, ENTRIES, published_entries
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.stats import Summary, summarise
 
-BOOT: Final = "boot"
 SHUTDOWN: Final = "shutdown"
 UNITS: Final = "boot-units"
-ENTRIES: Final = "ima_entries"
 _STAGE: Final = "stage"
 _TASKS: Final = (BOOT, "reboot")
 _DECRYPT: Final = "systemd-cryptsetup@"
@@ -174,6 +173,7 @@ def _measured(dataset: Dataset) -> Iterator[BootRow]:
     downs = _runs(dataset, tasks=(SHUTDOWN,))
     units = _runs(dataset, tasks=(UNITS,))
     events = dataset.events.with_columns(pl.col("layer", "event", "labels").cast(pl.String))
+    published = published_entries(dataset)
     for (configuration,), part in boots.partition_by(
         "configuration", maintain_order=True, as_dict=True
     ).items():
@@ -196,7 +196,7 @@ def _measured(dataset: Dataset) -> Iterator[BootRow]:
             groups=_groups({name: each.median for name, each in stages.items()}, decrypt),
             total=total,
             complete_ns=_complete(total, stages),
-            entries=_entries(own) or _published_entries(dataset, str(configuration)),
+            entries=_entries(own, published=published.get((BOOT, str(configuration)))),
             commands=_commands(own),
             sent_bytes=_sent(own, boots=part.height),
             mode=_mode(own),
@@ -243,20 +243,12 @@ def _decryption(dataset: Dataset, units: pl.DataFrame) -> float | None:
     return float(rows["value"].median()) if rows.height else None  # type: ignore[arg-type]
 
 
-def _entries(events: pl.DataFrame) -> Summary | None:
+def _entries(events: pl.DataFrame, *, published: float | None) -> Summary | None:
+    """Return the entries that the boots tell, else those of a table beside them."""
     values = events.filter(pl.col("event") == ENTRIES).get_column("value")
-    return _summary(values) if values.len() else None
-
-
-def _published_entries(dataset: Dataset, configuration: str) -> Summary | None:
-    """Return the entries that a table beside published boots gives."""
-    rows = dataset.aggregates.filter(
-        pl.col("metric") == ENTRIES,
-        pl.col("task") == BOOT,
-        pl.col("configuration") == configuration,
-    )
-    values = [row[k] for row in rows.iter_rows(named=True) for k in ("median", "mean") if row[k]]
-    return summarise(values[:1], assume_independent=True) if values else None
+    if values.len():
+        return _summary(values)
+    return None if published is None else summarise([published], assume_independent=True)
 
 
 def _commands(events: pl.DataFrame) -> dict[str, Summary] | None:

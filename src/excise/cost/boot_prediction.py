@@ -58,10 +58,9 @@ def predict_held_out(dataset: Dataset) -> list[HeldOut]:
 
 
 def _each(boots: list[Boot]) -> Iterator[HeldOut]:
-    names = {boot.name: boot.name.rpartition(" #")[0] or boot.name for boot in boots}
-    for configuration in dict.fromkeys(names.values()):
-        own = [boot for boot in boots if names[boot.name] == configuration]
-        rest = [boot for boot in boots if names[boot.name] != configuration]
+    for configuration in dict.fromkeys(boot.configuration for boot in boots):
+        own = [boot for boot in boots if boot.configuration == configuration]
+        rest = [boot for boot in boots if boot.configuration != configuration]
         mode = own[0].mode
         entries = round(float(np.median([boot.entries for boot in own])))
         try:

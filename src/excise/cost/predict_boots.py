@@ -52,7 +52,7 @@ def boots_of(
     counted = later if later.height else runs
     repeated = Counter(counted.select("task", "configuration").iter_rows())
     events = _events_by_run(dataset)
-    published = _published_entries(dataset)
+    published = published_entries(dataset)
     found = []
     for row in counted.iter_rows(named=True):
         own = events.get(row["sequence"], {})
@@ -124,7 +124,8 @@ def _events_by_run(dataset: Dataset) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _published_entries(dataset: Dataset) -> dict[tuple[str, str], float]:
+def published_entries(dataset: Dataset) -> dict[tuple[str, str], float]:
+    """Return the entries that a table beside published boots gives, by task and configuration."""
     found = {}
     for row in dataset.aggregates.filter(pl.col("metric") == ENTRIES).iter_rows(named=True):
         value = next((row[k] for k in ("median", "mean", "min") if row[k] is not None), None)

@@ -137,6 +137,11 @@ class TpmRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return next((c for c in self.commands if c.name == name and c.mode == mode), None)
 
 
+def is_bench(manifest: Manifest) -> bool:
+    """Return whether a capture is one of `excise tpm bench`."""
+    return manifest.campaign.get("tpm") == "bench"
+
+
 def record_of(dataset: Dataset) -> TpmRecord:
     """Return the record of a TPM's bench.
 
@@ -147,7 +152,7 @@ def record_of(dataset: Dataset) -> TpmRecord:
         UsageError: If it is no capture of a TPM's bench, or holds no trivial command.
     """
     manifest = dataset.manifest
-    if manifest.campaign.get("tpm") != "bench":
+    if not is_bench(manifest):
         raise UsageError(
             "is no capture of a TPM",
             source=dataset.name,

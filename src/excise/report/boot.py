@@ -12,6 +12,7 @@ from excise.events.dataset import Dataset
 from excise.report import tables
 from excise.report.build import facts_of
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table, file_safe
+from excise.report.predict import signed_error
 
 _LAYERS: Final = {
     "unit": ("Units", "as `systemd-analyze blame`: units start in parallel, so they do not add up"),
@@ -203,7 +204,7 @@ def _held_out(predictions: Sequence[HeldOut]) -> Table:
             tables.value_cell(each.predicted_ns, "ns"),
             _interval(each),
             tables.value_cell(each.measured_ns, "ns"),
-            Cell(text=f"{100 * each.error_ratio:+.1f} %", value=each.error_ratio),
+            Cell(text=signed_error(each.error_ratio), value=each.error_ratio),
         ]
         for each in predictions
     ]

@@ -191,9 +191,13 @@ def build_report(
 
 def _of_its_kind(dataset: Dataset) -> list[Section]:
     """Return the sections that captures of one kind alone have: those of a TPM's bench."""
-    from excise.report.tpm import bench_sections, is_bench
+    from excise.cost.tpm_record import is_bench
 
-    return bench_sections(dataset) if is_bench(dataset) else []
+    if not is_bench(dataset.manifest):
+        return []
+    from excise.report.tpm import bench_sections
+
+    return bench_sections(dataset)
 
 
 def result_line(row: Comparison, *, effects: Iterable[str] = ()) -> str:

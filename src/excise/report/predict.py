@@ -72,7 +72,9 @@ def sentence(found: Prediction) -> str:
         text += " (no interval: nothing tells the spread)"
     text += f", {format_ns(found.unit_ns)} an entry; from {found.basis}"
     if found.measured_ns is not None and found.error_ratio is not None:
-        text += f"; measured {format_ns(found.measured_ns)}, error {_signed(found.error_ratio)}"
+        text += (
+            f"; measured {format_ns(found.measured_ns)}, error {signed_error(found.error_ratio)}"
+        )
     return text + "."
 
 
@@ -114,7 +116,7 @@ def _cell(found: Prediction, column: str) -> Cell:
             return Cell(text=f"[{format_ns(found.low_ns)}, {format_ns(found.high_ns)}]")
         case "error_ratio":
             ratio = found.error_ratio
-            return DASH if ratio is None else Cell(text=_signed(ratio), value=ratio)
+            return DASH if ratio is None else Cell(text=signed_error(ratio), value=ratio)
         case "error_ns":
             value = found.error_ns
             if value is None:
@@ -160,8 +162,8 @@ def known_section(known: KnownCases) -> Section:
     text = (
         f"Fitted to the two published boots with 444 entries (base {format_ns(known.model.base_ns)}"
         f"{share}), the two with 218 entries are predicted; the runs of 12,313 entries are "
-        f"predicted from the traced cost of one extend. Largest error {_signed(worst.error_ratio)} "
-        f"({worst.name})."
+        f"predicted from the traced cost of one extend. Largest error "
+        f"{signed_error(worst.error_ratio)} ({worst.name})."
     )
     more = (
         f"The long runs again, with {format_ns(known.entry_work_ns)} for each entry besides its "
@@ -219,7 +221,8 @@ def _units_table(units: Sequence[UnitCosts]) -> Table:
     )
 
 
-def _signed(ratio: float | None) -> str:
+def signed_error(ratio: float | None) -> str:
+    """Return a relative error as a percentage with its sign."""
     return "n/a" if ratio is None else f"{round(ratio * 100, 1) + 0.0:+.1f} %"
 
 

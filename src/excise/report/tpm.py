@@ -22,11 +22,6 @@ MODE_WORDS: Final = {
 }
 
 
-def is_bench(dataset: Dataset) -> bool:
-    """Return whether a capture is a TPM's bench."""
-    return dataset.manifest.campaign.get("tpm") == "bench"
-
-
 def build_bench(dataset: Dataset) -> Report:
     """Return what `excise tpm bench` measured.
 

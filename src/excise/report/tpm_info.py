@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from excise.report.model import Cell, Column, Paragraph, Report, Section, Table
+from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
+
+if TYPE_CHECKING:
+    from excise.collect.tpm.info import TpmInfo
 
 _KNOWN = {None: "not known", True: "yes", False: "no"}
 _MODES = {
@@ -16,13 +20,9 @@ _MODES = {
 }
 
 
-def build_info(info: Any) -> Report:
-    """Return what is known of a TPM.
-
-    Args:
-        info: `excise.collect.tpm.info.TpmInfo`.
-    """
-    blocks: list[Any] = [Paragraph(text=_MODES[info.kernel.mode], kind="result")]
+def build_info(info: TpmInfo) -> Report:
+    """Return what is known of a TPM as a report."""
+    blocks: list[Block] = [Paragraph(text=_MODES[info.kernel.mode], kind="result")]
     if info.null_name_agrees is False:
         text = (
             "The kernel's null primary is not this TPM's: it was reset, or something sits between. "
@@ -52,7 +52,7 @@ def build_info(info: Any) -> Report:
     )
 
 
-def _tpm_rows(info: Any) -> list[tuple[str, str]]:
+def _tpm_rows(info: TpmInfo) -> list[tuple[str, str]]:
     banks = [f"{bank}: {_ranges(indices)}" for bank, indices in info.banks.items()]
     has_bn = "yes" if "BN_P256" in info.curves else "no: it makes no ECDAA signature"
     return [
@@ -84,7 +84,7 @@ def _table(name: str, rows: list[tuple[str, str]], caption: str) -> Table:
     )
 
 
-def _ranges(indices: tuple[int, ...]) -> str:
+def _ranges(indices: Sequence[int]) -> str:
     """Return indices as ranges: 0-23."""
     parts: list[list[int]] = []
     for index in indices:
