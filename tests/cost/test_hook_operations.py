@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from excise.cost.hook_operations import hook_name, marked_batches, operation_hooks, parts_of
+from excise.cost.hook_operations import hook_name, marked_batches, operation_hooks
 from excise.errors import FormatError
 from trace_text import CALIBRATION, begin, end, leaf, note, text
 
@@ -50,7 +50,11 @@ def test_a_hooks_functions_share_its_cost_and_each_nested_call_is_paid_for() -> 
     trace = text(*batch(begin("security_inode_permission"), inner, outer, operations=1))
     found = operation_hooks(trace, calibration=CALIBRATION, source="x")
     assert found.hooks["security_inode_permission"].cost == pytest.approx(150)
-    parts = {name: part.cost for name, part in parts_of(found, "security_inode_permission")}
+    parts = {
+        function: part.cost
+        for (outermost, function), part in found.functions.items()
+        if outermost == "security_inode_permission"
+    }
     assert list(parts) == ["security_inode_permission", "selinux_inode_permission"]
     assert parts["security_inode_permission"] == pytest.approx(100)
     assert parts["selinux_inode_permission"] == pytest.approx(50)

@@ -215,7 +215,9 @@ def test_coverage_is_told_by_group_of_the_kernels_hooks(tmp_path: Path) -> None:
     report = build_hook_trace(found, title="t")
     out = render(report, format="text", width=120)
     assert "Never fired" in out
-    assert report.data["groups"][1]["never"] == ["path_mknod"]
+    data = json.loads(render(report, format="json"))["data"]
+    assert data["groups"][1]["never"] == ["path_mknod"]
+    assert (data["groups"][1]["hooks"], data["groups"][1]["reachable"]) == (3, 1)
 
 
 def test_the_tracers_cost_is_taken_out_of_an_attribution_by_traced_call(tmp_path: Path) -> None:

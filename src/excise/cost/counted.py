@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from statistics import median_low
 from typing import Final
-
-import numpy as np
 
 from excise.capture.manifest import Manifest
 from excise.cost.series import FloatArray, Series
@@ -35,7 +34,7 @@ def steady(values: FloatArray) -> float:
     Args:
         values: Least batch of each round, or one count a round, float64, shape (n,), n >= 1.
     """
-    return float(np.sort(values)[(len(values) - 1) // 2])
+    return float(median_low(values))
 
 
 def noise_floors(series: Iterable[Series], manifest: Manifest) -> dict[str, float]:

@@ -9,12 +9,13 @@ The least batch is taken, as it is of the untraced workload: no timer tick fell 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from excise.cost.tracer_cost import TracerCost, calibrated
 from excise.errors import FormatError
+from excise.formats.trace_rows import HOOK, layer_and_event
 
 if TYPE_CHECKING:
     import polars as pl
@@ -197,19 +198,9 @@ def _least(batches: list[_Batch], *, operations: int, tracer: TracerCost) -> Ope
 
 def hook_name(function: str) -> str:
     """Return a hook's name as tables of hooks have it: its caller's without `security_`."""
-    return function.removeprefix("security_")
+    return layer_and_event(function)[1]
 
 
 def is_hook(function: str) -> bool:
     """Return whether a function is the caller of a hook, by its name."""
-    return hook_name(function) != function
-
-
-def parts_of(hooks: OperationHooks, hook: str) -> Iterator[tuple[str, PartCost]]:
-    """Yield the functions in one hook with what each costs, the hook's own caller first."""
-    for (outermost, function), part in hooks.functions.items():
-        if outermost == hook and function == hook:
-            yield function, part
-    for (outermost, function), part in hooks.functions.items():
-        if outermost == hook and function != hook:
-            yield function, part
+    return layer_and_event(function)[0] == HOOK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import polars as pl
@@ -305,16 +306,7 @@ def _data(found: HookTrace) -> dict[str, Any]:
         "summary": msgspec.to_builtins(found.summary),
         "unit": found.unit,
         "slowdown": found.summary.slowdown,
-        "tracer": None
-        if cost is None
-        else {
-            "floor": cost.floor,
-            "floor_p05": cost.floor_p05,
-            "floor_p95": cost.floor_p95,
-            "nested": cost.nested,
-            "calls": cost.calls,
-            "subtracted": found.subtracted,
-        },
+        "tracer": None if cost is None else {**asdict(cost), "subtracted": found.subtracted},
         "functions": found.functions.to_dicts(),
         "by_syscall": found.by_syscall.to_dicts(),
         "syscalls": found.syscalls.to_dicts(),
@@ -322,15 +314,7 @@ def _data(found: HookTrace) -> dict[str, Any]:
         "never": list(found.never),
         "coverage": found.coverage,
         "groups": [
-            {
-                "group": each.group,
-                "hooks": each.hooks,
-                "reachable": each.reachable,
-                "fired": list(each.fired),
-                "never": list(each.never),
-                "not_asked_for": list(each.not_asked_for),
-                "out_of_reach": list(each.out_of_reach),
-            }
+            {**asdict(each), "hooks": each.hooks, "reachable": each.reachable}
             for each in coverage_by_group(found)
         ],
         "histogram": None if found.histogram is None else found.histogram.to_dicts(),

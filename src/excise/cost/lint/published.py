@@ -8,7 +8,7 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from excise.cost.lint.rules import Percent, Rules
-from excise.cost.lint.tables import lint_tables
+from excise.cost.lint.tables import lint_tables, row_check
 from excise.cost.lint.text_table import Printed, TableRow, TextTable, printed
 from excise.evidence.checks import AppraisalResult, Check, Outcome
 from excise.reference.published import Published, Row, Table, Trace
@@ -114,13 +114,7 @@ def _stage_sums(
         else:
             fine += 1
     if fine or wrong:
-        yield Check(
-            id="lint.parts",
-            outcome=Outcome.FAILED if wrong else Outcome.PASSED,
-            expected=f"{task} = {' + '.join(row.event for row in rows)}",
-            got=f"{fine} of {fine + len(wrong)}",
-            detail="; ".join(wrong),
-        )
+        yield row_check("parts", f"{task} = {' + '.join(row.event for row in rows)}", fine, wrong)
 
 
 def _trace(trace: Trace) -> Check:

@@ -108,7 +108,9 @@ def _word_columns(table: TextTable) -> list[str]:
     return list(dict.fromkeys(heading for row in table.rows for heading in row.words))
 
 
-def _check(kind: str, expected: str, fine: int, wrong: Sequence[str], *, detail: str = "") -> Check:
+def row_check(
+    kind: str, expected: str, fine: int, wrong: Sequence[str], *, detail: str = ""
+) -> Check:
     """Return the check of one rule over the rows of a table."""
     asked = fine + len(wrong)
     if wrong:
@@ -163,7 +165,7 @@ def _order(table: TextTable, rule: Order) -> Check:
             wrong.append(f"{where}: {', '.join(falls)}")
         elif len(numbers) > 1:
             fine += 1
-    return _check("order", " ≤ ".join(rule.names), fine, wrong)
+    return row_check("order", " ≤ ".join(rule.names), fine, wrong)
 
 
 def _series(table: TextTable, rule: Order) -> Iterator[tuple[str, list[tuple[str, Printed]]]]:
@@ -216,7 +218,7 @@ def _parts(table: TextTable, rule: Parts) -> Check:
         else:
             fine += 1
     named = " + ".join(rule.parts) or "the others"
-    return _check("parts", f"{rule.total} = {named}", fine, wrong)
+    return row_check("parts", f"{rule.total} = {named}", fine, wrong)
 
 
 def _sums(table: TextTable, rule: Parts) -> Iterator[tuple[str, Printed, list[Printed]]]:
@@ -280,12 +282,12 @@ def _best_percent(table: TextTable, column: str, candidates: list[Percent]) -> C
             detail="Give a rule by --rules.",
         )
     fine, wrong, rule = best
-    return _check("percent", _percent_text(rule), fine, wrong)
+    return row_check("percent", _percent_text(rule), fine, wrong)
 
 
 def _percent(table: TextTable, rule: Percent) -> Check:
     fine, wrong = _percent_rows(table, rule)
-    return _check("percent", _percent_text(rule), fine, wrong)
+    return row_check("percent", _percent_text(rule), fine, wrong)
 
 
 def _percent_text(rule: Percent) -> str:
@@ -346,7 +348,7 @@ def _agreements(tables: Sequence[TextTable], rules: Rules) -> Iterator[Check]:
                     )
                 else:
                     fine += 1
-        yield _check("agree", f"{column} is the same in every table", fine, wrong)
+        yield row_check("agree", f"{column} is the same in every table", fine, wrong)
 
 
 def _same(one: Printed, other: Printed) -> bool:
