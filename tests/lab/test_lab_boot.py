@@ -184,6 +184,11 @@ def test_a_policy_of_ones_own_is_a_file_with_rules(tmp_path: Path) -> None:
         boot_policy("many")
 
 
+def test_a_policy_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none: cannot be read \(No such file"):
+        boot_policy(str(tmp_path / "none"))
+
+
 def test_configurations_are_named_by_what_differs() -> None:
     arms = boot_arms(kernels=["6.12"], policies=["off", "tcb"])
     assert [arm.configuration for arm in arms] == ["off", "tcb"]

@@ -31,6 +31,7 @@ cat /lab/ima-policy >{_SECURITYFS}/ima/policy 2>/run/ima.err ||
 """
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
 NAMES: Final = ("off", "few", "tcb")
+_MOST_BYTES: Final = 1 << 20
 
 
 def boot_policy(name: str) -> Preset:
@@ -54,7 +55,10 @@ def boot_policy(name: str) -> Preset:
         raise UsageError(
             f"no IMA policy {name}", hint=f"Policies: {', '.join(NAMES)}, or a file's path"
         )
-    data = read_whole(path)
+    try:
+        data = read_whole(path, limit_bytes=_MOST_BYTES)
+    except OSError as error:
+        raise UsageError(f"cannot be read ({error.strerror})", source=name) from error
     rules = [
         line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"#")
     ]

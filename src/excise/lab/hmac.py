@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from excise.capture.journal import Event, Run
+from excise.lab.boot_stages import PLAIN_EXTENDS
 from excise.lab.boots import BootArm, BootCapture
 from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
 from excise.lab.kernels import resolve
@@ -97,7 +98,7 @@ def hmac_modes(*, kernel: str = "own", without: str = "own:no-hmac") -> tuple[Hm
     off = BootArm(
         configuration="HMAC, disable_pcr_integrity",
         kernel=kernel,
-        words=("tpm.disable_pcr_integrity=1",),
+        words=(PLAIN_EXTENDS,),
     )
     return (
         HmacMode(arm=plain),

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from excise.errors import HostError, UsageError
+from excise.files import read_whole
 from excise.lab import packages
 from excise.lab.cache import cache_root, digest_of, stored
 from excise.lab.kernel_config import VARIANTS, Fragment, own_fragment, read_config, require_options
@@ -35,6 +36,7 @@ _TREES: Final = "kernel-build"
 _NICE: Final = 10
 _POLL_S: Final = 0.25
 _FREE_BYTES: Final = 4 << 30
+_PATCH_BYTES: Final = 64 << 20
 # Compiled objects of a whole build; the number of the last finished one takes its place.
 _USUAL_OBJECTS: Final = 2100
 _NAME = re.compile(r"own(:[a-z0-9][a-z0-9._-]{0,40})?")
@@ -266,7 +268,7 @@ def _require_name(name: str) -> None:
 
 def _patch_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_whole(path, limit_bytes=_PATCH_BYTES)
     except OSError as error:
         raise UsageError(f"cannot be read ({error.strerror})", source=str(path)) from error
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from excise.collect.tpm.codes import COMMANDS
 from excise.lab.configurations import Preset
 
 FACT: Final = "tpm_commands"
@@ -34,28 +35,7 @@ T={_TRACEFS}/events/kprobes/{_EVENT}/hist
 """
 _ROW = re.compile(r"\{ code:\s*(\d+), size:\s*(\d+)\s*\} hitcount:\s*(\d+)")
 _DROPPED = re.compile(r"^\s*Dropped: (\d+)", re.MULTILINE)
-# TPM 2.0 Library, part 2, TPM_CC: what a kernel sends.
-_NAMES: Final = {
-    0x0000011F: "PCR_Allocate",
-    0x00000131: "CreatePrimary",
-    0x00000144: "Startup",
-    0x00000145: "Shutdown",
-    0x00000143: "SelfTest",
-    0x0000014E: "NV_Read",
-    0x00000153: "Create",
-    0x00000157: "Load",
-    0x00000158: "Quote",
-    0x0000015E: "Unseal",
-    0x00000161: "ContextLoad",
-    0x00000162: "ContextSave",
-    0x00000165: "FlushContext",
-    0x00000173: "ReadPublic",
-    0x00000176: "StartAuthSession",
-    0x0000017A: "GetCapability",
-    0x0000017B: "GetRandom",
-    0x0000017E: "PCR_Read",
-    0x00000182: "PCR_Extend",
-}
+_NAMES: Final = {code: name for name, code in COMMANDS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

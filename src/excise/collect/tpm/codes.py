@@ -32,12 +32,16 @@ NIST_P256: Final = 0x0003
 BN_P256: Final = 0x0010
 
 COMMANDS: Final = {
+    "PCR_Allocate": 0x11F,
     "NV_UndefineSpace": 0x122,
     "NV_DefineSpace": 0x12A,
     "CreatePrimary": 0x131,
     "NV_Write": 0x137,
     "PCR_Reset": 0x13D,
     "SequenceComplete": 0x13E,
+    "SelfTest": 0x143,
+    "Startup": 0x144,
+    "Shutdown": 0x145,
     "NV_Read": 0x14E,
     "Create": 0x153,
     "ECDH_ZGen": 0x154,
@@ -50,6 +54,7 @@ COMMANDS: Final = {
     "ContextLoad": 0x161,
     "ContextSave": 0x162,
     "FlushContext": 0x165,
+    "ReadPublic": 0x173,
     "StartAuthSession": 0x176,
     "GetCapability": 0x17A,
     "GetRandom": 0x17B,
