@@ -6,8 +6,9 @@ and `@spread` by a function's number and a system call's number plus one; see `d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -68,56 +69,72 @@ def read_hook_sums(data: bytes, *, source: str, functions: Sequence[str], machin
     import polars as pl
 
     reading = _reading(data, source)
-    sums: dict[tuple[str, str], dict[str, Any]] = {}
-    entered: list[tuple[str, int]] = []
-    buckets: list[tuple[str, str, float, float | None, int]] = []
-    lost: dict[str, int] = {}
+    maps = _Maps()
     for row in reading.aggregates:
         key = _key(row, source)
         if row.event == "@entered":
-            entered.append((syscall_name(key[0], machine=machine), int(row.mean or 0)))
+            maps.entered.append((syscall_name(key[0], machine=machine), int(row.mean or 0)))
         elif row.event in _LOST:
-            lost[_LOST[row.event]] = lost.get(_LOST[row.event], 0) + int(row.mean or 0)
+            maps.lost[_LOST[row.event]] += int(row.mean or 0)
         elif row.event == "@begin":
-            lost[_OPEN] = lost.get(_OPEN, 0) + 1
+            maps.lost[_OPEN] += 1
         elif row.event in ("@time", "@least", "@most", "@spread"):
-            place = _place(key, functions, machine=machine, source=source)
-            if row.event == "@spread":
-                low, high = _bounds(row.labels)
-                buckets.append((*place, low, high, int(row.count or 0)))
-                continue
-            found = sums.setdefault(place, {})
-            if row.event == "@time":
-                found |= {"calls": int(row.count or 0), "total": row.sum}
-            else:
-                found["min" if row.event == "@least" else "max"] = row.mean
-    rows = [
-        (*place, each.get("calls", 0), each.get("total"), each.get("min"), each.get("max"))
-        for place, each in sums.items()
+            maps.take(row, _place(key, functions, machine=machine, source=source))
+    frame, spread = maps.functions(), maps.histogram()
+    losses = [
+        Loss(source=source, reason=reason, count=count) for reason, count in maps.lost.items()
     ]
-    numbers = dict.fromkeys(("total", "min", "max"), pl.Float64)
-    schema = {"syscall": pl.String, "function": pl.String, "calls": pl.Int64, **numbers}
-    frame = pl.DataFrame(rows, schema=schema, orient="row")
-    spread = pl.DataFrame(
-        buckets,
-        schema={
-            "syscall": pl.String,
-            "function": pl.String,
-            "from_ns": pl.Float64,
-            "to_ns": pl.Float64,
-            "count": pl.Int64,
-        },
-        orient="row",
-    )
-    losses = [Loss(source=source, reason=reason, count=count) for reason, count in lost.items()]
     return HookSums(
         functions=frame,
-        buckets=spread.sort("syscall", "function", "from_ns"),
+        buckets=spread,
         syscalls=pl.DataFrame(
-            entered, schema={"syscall": pl.String, "entered": pl.Int64}, orient="row"
+            maps.entered, schema={"syscall": pl.String, "entered": pl.Int64}, orient="row"
         ).sort("entered", "syscall", descending=[True, False]),
         losses=(*reading.losses, *losses, *_full(frame, spread, source)),
     )
+
+
+@dataclass(slots=True)
+class _Maps:
+    """What the script's maps hold, by system call and function."""
+
+    sums: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    buckets: list[tuple[str, str, float, float | None, int]] = field(default_factory=list)
+    entered: list[tuple[str, int]] = field(default_factory=list)
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def take(self, row: Aggregate, place: tuple[str, str]) -> None:
+        """Take a row about the durations of a function in a system call."""
+        if row.event == "@spread":
+            low, high = _bounds(row.labels)
+            self.buckets.append((*place, low, high, int(row.count or 0)))
+            return
+        found = self.sums.setdefault(place, {})
+        if row.event == "@time":
+            found |= {"calls": int(row.count or 0), "total": row.sum}
+        else:
+            found["min" if row.event == "@least" else "max"] = row.mean
+
+    def functions(self) -> pl.DataFrame:
+        """Return the sums as `HookSums.functions`."""
+        import polars as pl
+
+        rows = [
+            (*place, each.get("calls", 0), each.get("total"), each.get("min"), each.get("max"))
+            for place, each in self.sums.items()
+        ]
+        numbers = dict.fromkeys(("total", "min", "max"), pl.Float64)
+        schema = {"syscall": pl.String, "function": pl.String, "calls": pl.Int64, **numbers}
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    def histogram(self) -> pl.DataFrame:
+        """Return the buckets as `HookSums.buckets`."""
+        import polars as pl
+
+        ends = dict.fromkeys(("from_ns", "to_ns"), pl.Float64)
+        schema = {"syscall": pl.String, "function": pl.String, **ends, "count": pl.Int64}
+        frame = pl.DataFrame(self.buckets, schema=schema, orient="row")
+        return frame.sort("syscall", "function", "from_ns")
 
 
 def merged_sums(sums: HookSums, *keys: str, floor: float, limit: float | None) -> pl.DataFrame:
