@@ -33,17 +33,19 @@ from excise.attest.verifier.media import (
     evidence_type,
     unwrap,
 )
-from excise.attest.verifier.openapi import describe
+from excise.attest.verifier.openapi import (
+    NEW_SESSION,
+    PROVISIONING_INFO,
+    SESSION,
+    SUBMIT,
+    VERIFICATION_INFO,
+    describe,
+)
 from excise.attest.verifier.records import Document, Records, Session
 from excise.errors import ExciseError, FormatError
 from excise.evidence.base64text import decode_base64, encode_base64, encode_base64url
 from excise.evidence.corim import CorimOptions, accept_corim
 
-NEW_SESSION: Final = "/challenge-response/v1/newSession"
-SESSION: Final = "/challenge-response/v1/session/{session}"
-SUBMIT: Final = "/endorsement-provisioning/v1/submit"
-VERIFICATION_INFO: Final = "/.well-known/veraison/verification"
-PROVISIONING_INFO: Final = "/.well-known/veraison/provisioning"
 OPENAPI: Final = "/openapi.json"
 
 MAX_EVIDENCE_BYTES: Final = 64 << 10

@@ -14,6 +14,12 @@ from excise.attest.verifier.media import (
     SESSION_TYPE,
 )
 
+NEW_SESSION: Final = "/challenge-response/v1/newSession"
+SESSION: Final = "/challenge-response/v1/session/{session}"
+SUBMIT: Final = "/endorsement-provisioning/v1/submit"
+VERIFICATION_INFO: Final = "/.well-known/veraison/verification"
+PROVISIONING_INFO: Final = "/.well-known/veraison/provisioning"
+
 _BINARY: Final = {"type": "string", "format": "binary", "minLength": 1}
 _BASE64URL: Final = "^[A-Za-z0-9_-]*$"
 _UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -30,16 +36,16 @@ def describe() -> dict[str, Any]:
             "Veraison's paths and media types. A session is answered once.",
         },
         "paths": {
-            "/challenge-response/v1/newSession": {"post": _new_session()},
-            "/challenge-response/v1/session/{session}": {
+            NEW_SESSION: {"post": _new_session()},
+            SESSION: {
                 "parameters": [_session_parameter()],
                 "post": _submit_evidence(),
                 "get": _get_session(),
                 "delete": _delete_session(),
             },
-            "/endorsement-provisioning/v1/submit": {"post": _submit_endorsements()},
-            "/.well-known/veraison/verification": {"get": _info("verification")},
-            "/.well-known/veraison/provisioning": {"get": _info("provisioning")},
+            SUBMIT: {"post": _submit_endorsements()},
+            VERIFICATION_INFO: {"get": _info("verification")},
+            PROVISIONING_INFO: {"get": _info("provisioning")},
         },
         "components": {"schemas": _schemas()},
     }
