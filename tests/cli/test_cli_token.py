@@ -192,6 +192,11 @@ def test_a_component_may_be_named_by_its_digest(folder: Path, excise: Program) -
     assert excise(*words, "--component", f"PRoT@4.6.0={FIRMWARE.hex()}").returncode == 0
     done = excise("verify", "token", "token.cbor", "--nonce", NONCE.hex(), "--corim", "refs")
     assert done.returncode == 0, done.stdout
+    for name, reason in (("none.bin", "No such file"), (".", "it is no file")):
+        done = excise(*words, "--component", f"PRoT={name}")
+        assert done.returncode == 3
+        assert f"{name}: cannot be measured" in done.stderr
+        assert reason in done.stderr
     done = excise(*words, "--component", "PRoT")
     assert done.returncode == 2
     assert "is not TYPE[@VERSION]=FILE. As PRoT@4.6.0=tee.bin" in done.stderr

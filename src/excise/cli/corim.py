@@ -211,8 +211,7 @@ def _hex(text: str, option: str) -> bytes:
 
 
 def _component(text: str, signer: bytes) -> dict[str, Any]:
-    import hashlib
-
+    from excise.attest.attester import Measured
     from excise.evidence.corim import component_template
 
     named, separator, held = text.partition("=")
@@ -221,8 +220,11 @@ def _component(text: str, signer: bytes) -> dict[str, Any]:
         raise UsageError(
             f"--component {text!r} is not TYPE[@VERSION]=FILE", hint="As PRoT@4.6.0=tee.bin"
         )
-    is_hex = len(held) == 64 and not Path(held).exists()
-    digest = _hex(held, "--component") if is_hex else hashlib.sha256(read_input(held)).digest()
+    file = Path(held)
+    if len(held) == 64 and not file.exists():
+        digest = _hex(held, "--component")
+    else:
+        digest = Measured(kind=kind, files=(file,)).digest()
     return component_template(kind, digest, version=version, signer_id=signer)
 
 
