@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from excise.capture.journal import Event, Run
+from excise.capture.journal import Event, Loss, Run
 from excise.errors import UsageError
 from excise.events.one_boot import extend_mode
 from excise.lab.boot_policies import boot_policy
 from excise.lab.boot_stages import boot_of_guest, boot_records, kernel_mode
 from excise.lab.boots import BootArm, boot_arms, boot_machine
+from excise.lab.hmac import extend_records
+from excise.lab.tpm_trace import TraceText
 from excise.lab.tpm_traffic import commands_of, counting
 from test_lab_count import _guest
 
@@ -162,6 +164,32 @@ def test_how_extends_are_protected_follows_from_the_kernel_and_its_words(
 
 def test_an_unknown_release_is_taken_as_a_session_each() -> None:
     assert extend_mode("next-20260101", hmac=True) == "hmac"
+
+
+def test_what_a_trace_of_extends_lost_is_declared() -> None:
+    text = b"""\
+# tracer: function_graph
+#
+# CPU  DURATION                  FUNCTION CALLS
+# |     |   |                     |   |   |   |
+ 0)               |  tpm2_pcr_extend() {
+ 0) ! 300.000 us  |    tpm_transmit_cmd();
+ 0) ! 310.000 us  |  }
+CPU:0 [LOST 5 EVENTS]
+ 0)               |  tpm2_pcr_extend() {
+ 0) ! 200.000 us  |    tpm_transmit_cmd();
+ 0) ! 210.000 us  |  }
+"""
+    trace = TraceText(text=text, set_up="", lost=12)
+    records = list(extend_records(trace, configuration="HMAC", first_sequence=7))
+    runs = [record for record in records if isinstance(record, Run)]
+    assert [(run.sequence, run.phase, run.wall_ns) for run in runs] == [
+        (7, "first", 310_000),
+        (8, "measured", 210_000),
+    ]
+    losses = [record for record in records if isinstance(record, Loss)]
+    assert sorted(loss.count for loss in losses) == [5, 7]
+    assert all(loss.source == "HMAC: trace" for loss in losses)
 
 
 def test_policies_prove_themselves_by_their_entries() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import polars as pl
@@ -17,7 +18,9 @@ from excise.lab import Machine, kernels, preset, run_guest
 from excise.lab.boots import boot_arms, boot_machine, run_boots
 from excise.lab.cache import cache_root
 from excise.lab.hmac import hmac_modes, run_hmac
-from excise.lab.tpm_trace import GraphTrace, trace_of, traced_entries
+from excise.lab.plan import Plan
+from excise.lab.tpm_trace import GraphTrace, trace_of
+from excise.lab.workloads import distinct_files
 
 pytestmark = pytest.mark.lab
 
@@ -79,6 +82,13 @@ def test_a_debian_boots_by_stage(lab_cache: Path, tmp_path: Path) -> None:
     assert row.commands["PCR_Extend"].median == pytest.approx(row.entries.median, abs=6)
     units = load_capture(path).events.filter(layer="unit")
     assert units.height > 10
+
+
+def traced_entries(count: int, *, trace: GraphTrace) -> Plan:
+    """Return the plan that reads new files while their measurement by IMA is traced."""
+    plan = distinct_files(count)
+    (step,) = plan.steps
+    return Plan(steps=trace.around(shlex.join(step.command)), files=plan.files)
 
 
 def test_extends_of_a_distributions_kernel_are_traced(lab_cache: Path) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from excise.capture.journal import Event, Run
+from excise.capture.journal import Event, Loss, Run
 from excise.lab.boot_stages import PLAIN_EXTENDS
 from excise.lab.boots import BootArm, BootCapture
 from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
@@ -196,10 +196,11 @@ class HmacCapture(BootCapture):
 
 def extend_records(
     trace: TraceText, *, configuration: str, first_sequence: int
-) -> Iterator[Run | Event]:
+) -> Iterator[Run | Event | Loss]:
     """Yield each traced extend as a run with its steps, named as in the published traces.
 
     The first extend is kept apart: it pays for cold caches, and for the session where one is kept.
+    What the trace lacks is declared at the end.
 
     Raises:
         FormatError: If the trace is none.
@@ -223,6 +224,11 @@ def extend_records(
             yield Event(
                 sequence=sequence, layer=layer, event=event, parent=parent, value=float(value)
             )
+    yield from graph.losses
+    undeclared = trace.lost - sum(events for _, events, _ in graph.lost)
+    if undeclared > 0:
+        reason = "events that the tracer's ring buffers overwrote or dropped"
+        yield Loss(source=graph.source, reason=reason, count=undeclared)
 
 
 _Steps = dict[tuple[str, str, str | None], int]

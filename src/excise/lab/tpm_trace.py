@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from excise.errors import EffectError
-from excise.lab.plan import Plan, Step
+from excise.lab.plan import Step
 from excise.lab.run import GuestResult
-from excise.lab.workloads import distinct_files
 
 SET_UP: Final = "trace set-up"
 TRACED: Final = "traced"
@@ -104,18 +103,6 @@ class GraphTrace:
             STATISTICS: _STATISTICS_SHELL.format(tracefs=_TRACEFS),
         }
         return tuple(Step(task=name, command=("sh", "-c", text)) for name, text in shells.items())
-
-
-def traced_entries(count: int, *, trace: GraphTrace) -> Plan:
-    """Return the plan that reads distinct files while their measurement by IMA is traced.
-
-    Args:
-        count: Number of files: one IMA entry and one extended PCR each.
-        trace: What to trace.
-    """
-    plan = distinct_files(count)
-    (step,) = plan.steps
-    return Plan(steps=trace.around(shlex.join(step.command)), files=plan.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
