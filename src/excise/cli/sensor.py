@@ -13,7 +13,7 @@ import typer
 from excise.cli.daa_options import TpmOption
 from excise.cli.options import JsonOption, print_json, read_input
 from excise.cli.sensor_verifier import verifier
-from excise.errors import FormatError, Refused, UsageError
+from excise.errors import Refused, UsageError
 from excise.files import LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -319,12 +319,7 @@ def _membership(folder: Path, tpm: str | None) -> Iterator[Membership]:
 
 
 def _write(output: str, data: bytes) -> None:
-    if output == "-":
-        sys.stdout.buffer.write(data)
-        return
-    from excise.capture.store import write_durably
+    from excise.report.write import open_output
 
-    try:
-        write_durably(Path(output), data)
-    except OSError as error:
-        raise FormatError(f"cannot be written ({error.strerror})", source=output) from error
+    with open_output(output) as opened:
+        opened.write(data)
