@@ -1,9 +1,13 @@
-"""Files read whole, up to a size: a device or a pipe named by mistake has no end."""
+"""Files read whole, up to a size: a device or a pipe named by mistake has no end.
+
+A file too large for that is read in pieces, by who can, and must not change meanwhile.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Self
 
 from excise.errors import FormatError
 
@@ -45,3 +49,53 @@ def read_stream(file: BinaryIO, *, source: str, limit_bytes: int = LIMIT_BYTES) 
             hint="Is it the right file, and not a device?",
         )
     return bytes(data)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeFile:
+    """A file that is read in pieces, more than once, and must stay as it is meanwhile.
+
+    Attributes:
+        path: The file.
+        state: What tells that it is another or was written to: inode, bytes, time in nanoseconds.
+    """
+
+    path: Path
+    state: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Return the file as it is now.
+
+        Raises:
+            OSError: If there is none.
+        """
+        return cls(path, _state(path))
+
+    def head(self, size_bytes: int) -> bytes:
+        """Return its first bytes.
+
+        Raises:
+            OSError: If it cannot be read.
+        """
+        with self.path.open("rb") as file:
+            return file.read(size_bytes)
+
+    def require_unchanged(self) -> None:
+        """Check that it is what it was.
+
+        Raises:
+            FormatError: If it was changed or replaced.
+            OSError: If it is gone.
+        """
+        if _state(self.path) != self.state:
+            raise FormatError(
+                "was changed while it was read",
+                source=str(self.path),
+                hint="Read it again once nothing writes to it",
+            )
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns

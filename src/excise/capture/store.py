@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -145,8 +146,8 @@ class Capture:
         _write_manifest(self.path, manifest)
         self.manifest = manifest
 
-    def add_raw(self, name: str, data: bytes) -> Path:
-        """Keep a raw file; return its path below the capture.
+    def add_raw(self, name: str, data: bytes | Path) -> Path:
+        """Keep a raw file, given its bytes or where it is; return its path below the capture.
 
         Raises:
             CaptureError: If a raw file of that name exists: raw data is never overwritten.
@@ -154,7 +155,11 @@ class Capture:
         relative = Path(RAW) / Path(name).name
         try:
             with (self.path / relative).open("xb") as file:
-                file.write(data)
+                if isinstance(data, Path):
+                    with data.open("rb") as source:
+                        shutil.copyfileobj(source, file, CHUNK_BYTES)
+                else:
+                    file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
         except FileExistsError as error:

@@ -9,6 +9,7 @@ import typer
 
 from excise.cli.options import JsonOption, print_json, read_input
 from excise.errors import UsageError
+from excise.files import LargeFile
 
 if TYPE_CHECKING:
     from excise.formats.registry import Reading
@@ -71,7 +72,7 @@ def import_(
     from excise.formats.registry import Options, read
 
     names = _one_each(configuration, files)
-    inputs = [(name, read_input(name)) for name in files]
+    inputs = [(name, _input(name)) for name in files]
     readings = [
         read(
             data,
@@ -88,6 +89,16 @@ def import_(
     for name, reading in zip(files, readings, strict=True):
         _tell(name, reading)
     typer.echo(f"Wrote {path}", err=True)
+
+
+def _input(name: str) -> bytes | LargeFile:
+    """Return the bytes of an input, or the file where it is too large to be held."""
+    from excise.formats.registry import MAX_HELD_BYTES
+
+    path = Path(name)
+    if name != "-" and path.is_file() and path.stat().st_size > MAX_HELD_BYTES:
+        return LargeFile.of(path)
+    return read_input(name, limit_bytes=MAX_HELD_BYTES)
 
 
 def _tell(name: str, reading: Reading) -> None:

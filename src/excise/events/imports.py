@@ -11,13 +11,14 @@ import msgspec
 from excise import __version__
 from excise.capture.journal import Record
 from excise.capture.manifest import Manifest, Source
-from excise.capture.store import RAW, Capture, new_id, now
+from excise.capture.store import RAW, Capture, new_id, now, sha256_of
 from excise.errors import FormatError
+from excise.files import LargeFile
 from excise.formats.registry import Reading
 
 
 def import_readings(
-    path: Path, *, inputs: Sequence[tuple[str, bytes]], readings: Sequence[Reading]
+    path: Path, *, inputs: Sequence[tuple[str, bytes | LargeFile]], readings: Sequence[Reading]
 ) -> Path:
     """Write what was read from foreign files as a capture.
 
@@ -25,11 +26,11 @@ def import_readings(
 
     Args:
         path: Capture folder to make.
-        inputs: Name and bytes of each file.
+        inputs: Name of each file, and its bytes or where it is.
         readings: What was read from each, in the same order.
 
     Raises:
-        FormatError: If no file held any row.
+        FormatError: If no file held any row, or a large one was changed since.
         CaptureError: If the capture cannot be written.
     """
     if not any(reading.runs or reading.aggregates for reading in readings):
@@ -50,18 +51,30 @@ def import_readings(
         ),
         host_facts=list({fact.name: fact for r in readings for fact in r.facts}.values()),
         sources=[
-            Source(
-                path=f"{RAW}/{name}", format=reading.format, sha256=hashlib.sha256(data).hexdigest()
-            )
+            Source(path=f"{RAW}/{name}", format=reading.format, sha256=_digest(data))
             for name, (_, data), reading in zip(names, inputs, readings, strict=True)
         ],
         notes=list(dict.fromkeys(note for reading in readings for note in reading.notes)),
     )
+    _require_unchanged(inputs)
     with Capture.create(path, manifest) as capture:
         for name, (_, data) in zip(names, inputs, strict=True):
-            capture.add_raw(name, data)
+            capture.add_raw(name, data.path if isinstance(data, LargeFile) else data)
+        _require_unchanged(inputs)
         capture.extend(_renumbered(readings))
     return path
+
+
+def _digest(data: bytes | LargeFile) -> str:
+    if isinstance(data, LargeFile):
+        return sha256_of(data.path)
+    return hashlib.sha256(data).hexdigest()
+
+
+def _require_unchanged(inputs: Sequence[tuple[str, bytes | LargeFile]]) -> None:
+    for _, data in inputs:
+        if isinstance(data, LargeFile):
+            data.require_unchanged()
 
 
 def _renumbered(readings: Sequence[Reading]) -> list[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Final
 
 from excise.capture.manifest import Fact
@@ -64,7 +65,7 @@ def _detect_trace_cmd(head: bytes) -> float:
     return 0.95 if _TRACE_CMD.search(head) and _EVENT_LINE.search(head) else 0.0
 
 
-def _read_graph(data: bytes, options: Options) -> Reading:
+def _read_graph(data: bytes | Path, options: Options) -> Reading:
     """Return sums by function, path and system call, and one run for each call at the top.
 
     Raises:
@@ -81,25 +82,25 @@ def _read_graph(data: bytes, options: Options) -> Reading:
     return _reading(GRAPH, data, graph, options)
 
 
-def _read_events(data: bytes, options: Options) -> Reading:
+def _read_events(data: bytes | Path, options: Options) -> Reading:
     """Return counts of events, times of system calls and of probed functions.
 
     Raises:
         FormatError: If no line is one of an event, or it is what trace-cmd prints.
     """
     graph = _graph(data, options)
-    if not graph.event_lines or _TRACE_CMD.search(data[:_HEAD_BYTES]):
+    if not graph.event_lines or _TRACE_CMD.search(_head(data)):
         raise FormatError("no trace of events of the kernel", source=options.source, line=1)
     return _reading(EVENTS, data, graph, options)
 
 
-def _read_trace_cmd(data: bytes, options: Options) -> Reading:
+def _read_trace_cmd(data: bytes | Path, options: Options) -> Reading:
     """Return what a trace of events gives, and the functions of function_graph events.
 
     Raises:
         FormatError: If it does not begin as `trace-cmd report` does, or has no line of an event.
     """
-    if not _TRACE_CMD.search(data[:_HEAD_BYTES]):
+    if not _TRACE_CMD.search(_head(data)):
         raise FormatError(
             "`cpus=`, the first line of trace-cmd report, is missing",
             source=options.source,
@@ -112,11 +113,18 @@ def _read_trace_cmd(data: bytes, options: Options) -> Reading:
     return _reading(TRACE_CMD, data, graph, options)
 
 
-def _graph(data: bytes, options: Options) -> FunctionGraph:
+def _head(data: bytes | Path) -> bytes:
+    if isinstance(data, bytes):
+        return data[:_HEAD_BYTES]
+    with data.open("rb") as file:
+        return file.read(_HEAD_BYTES)
+
+
+def _graph(data: bytes | Path, options: Options) -> FunctionGraph:
     return read_function_graph(data, name=options.source, calls=rows.KEPT_CALLS)
 
 
-def _reading(name: str, data: bytes, graph: FunctionGraph, options: Options) -> Reading:
+def _reading(name: str, data: bytes | Path, graph: FunctionGraph, options: Options) -> Reading:
     notes = list(graph.notes)
     runs, events, left_out = rows.runs_and_events(graph, options)
     found = rows.aggregates(graph, options, notes)
@@ -129,7 +137,7 @@ def _reading(name: str, data: bytes, graph: FunctionGraph, options: Options) -> 
             "the trace's clock prints whole numbers (counter, uptime or x86-tsc): its times are "
             "ticks of unknown length"
         )
-    kernel = _KERNEL.search(data[:_HEAD_BYTES])
+    kernel = _KERNEL.search(_head(data))
     facts = (
         [Fact(name="kernel.release", value=kernel[1].decode("ascii", "replace"))] if kernel else []
     )
@@ -158,16 +166,19 @@ FORMAT: Final = Format(
     title="function_graph text of the kernel's tracer, every layout",
     detect=_detect_graph,
     read=_read_graph,
+    read_path=_read_graph,
 )
 FORMAT_EVENTS: Final = Format(
     name=EVENTS,
     title="events of the kernel's tracer (trace, trace_pipe), and its function tracer",
     detect=_detect_events,
     read=_read_events,
+    read_path=_read_events,
 )
 FORMAT_TRACE_CMD: Final = Format(
     name=TRACE_CMD,
     title="trace-cmd report: events and functions",
     detect=_detect_trace_cmd,
     read=_read_trace_cmd,
+    read_path=_read_trace_cmd,
 )

@@ -5,16 +5,20 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from excise.capture.journal import Aggregate, Event, Loss, Run
 from excise.capture.manifest import Fact
 from excise.clock import Clock
 from excise.errors import FormatError, UsageError
+from excise.files import LargeFile, read_whole
 
 HEAD_BYTES: Final = 65_536
 DEFAULT_CONFIGURATION: Final = "imported"
 MAX_UNPACKED_BYTES: Final = 1 << 30
+MAX_HELD_BYTES: Final = 64 << 20
+"""Larger files are read by the formats that do so in pieces."""
 
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 
@@ -74,6 +78,7 @@ class Format:
         read: Given all bytes, return rows or raise FormatError.
         head_bytes: How much `detect` looks at; more than 64 KiB only where the format stands
             anywhere in a log and `detect` is a plain search.
+        read_path: As `read`, given a file that is read in pieces; None where all of it is needed.
     """
 
     name: str
@@ -81,6 +86,7 @@ class Format:
     detect: Callable[[bytes], float]
     read: Callable[[bytes, Options], Reading]
     head_bytes: int = HEAD_BYTES
+    read_path: Callable[[Path, Options], Reading] | None = None
 
 
 def formats() -> tuple[Format, ...]:
@@ -159,13 +165,24 @@ def detect(data: bytes, *, source: str = "-") -> Format:
     return ranked[0][1]
 
 
-def read(data: bytes, *, options: Options, format_name: str | None = None) -> Reading:
+def read(data: bytes | LargeFile, *, options: Options, format_name: str | None = None) -> Reading:
     """Return what the bytes hold, in the given or the detected format; gzip is unpacked first.
 
+    A large file stays on disk where its format can be read in pieces.
+
     Raises:
-        FormatError: If the bytes are not of that format; it names line and reason.
+        FormatError: If the bytes are not of that format; it names line and reason. If a large file
+            has more than `MAX_HELD_BYTES` and has to be read whole.
         UsageError: If `format_name` is unknown.
+        OSError: If a large file cannot be read.
     """
+    if isinstance(data, LargeFile):
+        head = data.head(max(known.head_bytes for known in formats()))
+        if not head.startswith(_GZIP_MAGIC):
+            known = by_name(format_name) if format_name else detect(head, source=options.source)
+            if known.read_path is not None:
+                return known.read_path(data.path, options)
+        data = read_whole(data.path, limit_bytes=MAX_HELD_BYTES)
     data = unpack(data, source=options.source)
     chosen = by_name(format_name) if format_name else detect(data, source=options.source)
     return chosen.read(data, options)
