@@ -262,9 +262,8 @@ def test_tasks_on_two_processors_keep_their_own_stacks() -> None:
         " 0)   5.000 us    |  }\n"
     )
     assert (_row(graph, "a")["self_ns"], _row(graph, "b")["self_ns"]) == (3_000, 1_000)
-    assert graph.functions.get_column("cpu").to_list() == [1, 0, 0] or set(
-        graph.functions.select("function", "cpu").iter_rows()
-    ) == {("a", 0), ("b", 1), ("c", 0)}
+    places = set(graph.functions.select("function", "cpu").iter_rows())
+    assert places == {("a", 0), ("b", 1), ("c", 0)}
 
 
 def test_a_function_that_sleeps_goes_on_with_another_processor() -> None:

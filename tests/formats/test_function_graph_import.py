@@ -147,6 +147,16 @@ def test_hooks_of_many_functions_are_summed_up_and_no_runs(shared_vectors: Path)
     assert any("are summed up, not runs" in note for note in reading.notes)
 
 
+def test_more_calls_at_the_top_than_may_be_runs_are_noted() -> None:
+    call = " 0)               |  a() {\n 0)   1.000 us    |    b();\n 0)   3.000 us    |  }\n"
+    reading = _read(call * 20_001)
+    assert reading.runs == []
+    assert reading.notes == [
+        "20,001 calls at the top are only summed up: too many for runs of their own"
+    ]
+    assert len(_read(call * 20_000).runs) == 20_000
+
+
 def test_a_trace_of_a_tpm_is_twenty_extends_whose_parts_sum_up(
     shared_vectors: Path, tmp_path: Path
 ) -> None:

@@ -29,11 +29,10 @@ LAYER: Final = "kernel"
 MAX_FUNCTION_ROWS: Final = 20_000
 MAX_PATH_ROWS: Final = 5_000
 MAX_RUNS: Final = 20_000
-MAX_EVENTS: Final = 200_000
 MAX_TASKS: Final = 4
 """Functions at the top whose calls are runs of their own: more are no repeated task."""
 KEPT_CALLS: Final = 250_000
-"""Single calls that an import asks for: enough for the runs and events that it may make."""
+"""Single calls that an import asks for; where there are more, none becomes a run or an event."""
 _PLAIN = frozenset({NO_SYSCALL})
 
 
@@ -272,8 +271,11 @@ def runs_and_events(graph: FunctionGraph, options: Options) -> tuple[list[Run], 
         if row["parent"] is None and index in with_calls and row["duration_ns"] is not None
         and row["seen"] == "whole"
     ]  # fmt: skip
-    if not roots or len(roots) > MAX_RUNS or len(calls) > MAX_EVENTS:
+    if not roots:
         return [], [], ""
+    if len(roots) > MAX_RUNS:
+        said = f"{len(roots):,} calls at the top are only summed up: too many for runs of their own"
+        return [], [], said
     kinds = len({calls[root]["function"] for root in roots})
     if kinds > MAX_TASKS:
         return [], [], f"calls at the top are of {kinds} functions: they are summed up, not runs"

@@ -13,7 +13,7 @@ from excise.clock import Clock
 from excise.errors import FormatError
 from excise.formats.registry import Format, Options, Reading
 from excise.formats.text import lines, loss, merged_losses
-from excise.formats.trace_rows import Values, label, syscall_key
+from excise.formats.trace_rows import EVENT, Values, label, syscall_key
 
 NAME: Final = "perf-trace"
 _LONGEST: Final = 20_000
@@ -27,7 +27,7 @@ _NAMED = re.compile(
 )
 _STARTED = re.compile(r"(?P<name>[a-z_][a-z0-9_]{0,40})\(.*\s\.\.\.\s*")
 _EVENT = re.compile(r"(?P<name>[a-z_][\w]*:[\w]+)\(.*\)")
-_LOST = re.compile(r"\s*LOST (?P<count>\d+) events!?\s*")
+_LOST = re.compile(r"\s*LOST (?P<count>\d{1,18}) events!?\s*")
 _THREAD = re.compile(r"\s(?P<comm>.{1,64}) \((?P<tid>\d+)\), (?P<events>\d+) events, [\d.]+%.*")
 _SUMMARY = re.compile(
     r"\s{2,}(?P<name>[a-z_][a-z0-9_]{0,40})\s+(?P<calls>\d+)\s+(?:(?P<errors>\d+)\s+)?"
@@ -68,7 +68,7 @@ def read(data: bytes, options: Options) -> Reading:
                 loss(options.source, number, "a line longer than 20,000 characters", line)
             )
         elif lost := _LOST.fullmatch(line):
-            count = min(int(lost["count"][:18]), 2**62)
+            count = int(lost["count"])
             losses.append(loss(options.source, number, "events that perf lost", line, count=count))
         elif head := _THREAD.fullmatch(line):
             thread = f"{head['comm'].strip()} {head['tid']}"
@@ -135,7 +135,7 @@ def _rows(
 def _event_rows(events: dict[str, int], options: Options) -> list[Aggregate]:
     return [
         Aggregate(
-            **{**syscall_key(options, name), "layer": "event", "event": name},
+            **{**syscall_key(options, name), "layer": EVENT, "event": name},
             metric="count",
             unit="1",
             count=float(count),
