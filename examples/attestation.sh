@@ -68,5 +68,5 @@ done
 "$excise" lint small.excise large.excise || echo "lint: see above" >&2
 "$excise" compare small.excise --baseline plain
 "$excise" compare small.excise large.excise
-"$excise" report small.excise -o report.html
+"$excise" report small.excise --beside large.excise -o report.html
 echo "Wrote $folder/report.html"

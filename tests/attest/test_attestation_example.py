@@ -43,3 +43,4 @@ def test_the_campaign_attests_under_three_keys_and_two_builds(tmp_path: Path) ->
     report = (tmp_path / "made" / "report.html").read_text()
     assert "sign_ecdsa" in report
     assert "black" in report
+    assert "large.log" in report
