@@ -6,40 +6,34 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from excise.cli.fleet_progress import fleet_progress
 from excise.cli.options import JsonOption, print_json, print_report
+from excise.cli.verify import (
+    ExcludeOption,
+    FileKeyOption,
+    PolicyOption,
+    ReportOption,
+    Sha1Option,
+    ViolationsOption,
+    one_of,
+    read_policy,
+    treatment_of,
+)
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
     from excise.evidence.policy import Policy
     from excise.fleet.answers import FleetAnswers
-    from excise.fleet.engines import Engine
     from excise.fleet.places import Folder
     from excise.fleet.rounds import FleetRound
     from excise.report.model import Report
 
 app = typer.Typer(no_args_is_help=True, help="Check the evidence of many machines at once.")
 
-PolicyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--policy",
-        metavar="FILE",
-        help="Reference digests: sha256sum lists, keylime policies, or a compiled policy.",
-        show_default=False,
-    ),
-]
-ExcludeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--exclude", metavar="FILE", help="Patterns of paths to leave out.", show_default=False
-    ),
-]
 SinceOption = Annotated[
     str | None,
     typer.Option(
@@ -69,10 +63,6 @@ CandidatesOption = Annotated[
         show_default=False,
     ),
 ]
-ReportOption = Annotated[
-    str | None,
-    typer.Option("--report", metavar="FILE", help="Also write a report.", show_default=False),
-]
 ResultsOption = Annotated[
     str | None,
     typer.Option(
@@ -93,12 +83,7 @@ def verify(
     ],
     policy: PolicyOption = None,
     exclude: ExcludeOption = None,
-    file_key: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--file-key", metavar="FILE", help="Key of file signatures.", show_default=False
-        ),
-    ] = None,
+    file_key: FileKeyOption = None,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -147,9 +132,7 @@ def verify(
     memory_limit: Annotated[
         str, typer.Option("--memory-limit", help="Memory a process of the pool may have.")
     ] = "2GiB",
-    violations: Annotated[
-        str, typer.Option("--violations", help="What a violation does: fail, report or ignore.")
-    ] = "report",
+    violations: ViolationsOption = "report",
     require: Annotated[
         str | None,
         typer.Option(
@@ -159,9 +142,7 @@ def verify(
             show_default=False,
         ),
     ] = None,
-    allow_sha1: Annotated[
-        bool, typer.Option("--allow-sha1", help="Accept SHA-1 signatures of quotes.")
-    ] = False,
+    allow_sha1: Sha1Option = False,
     max_list_bytes: Annotated[
         str, typer.Option("--max-list-bytes", help="Longest measurement list read.")
     ] = "4GiB",
@@ -180,18 +161,24 @@ def verify(
 
     Example: excise fleet verify /srv/evidence --policy sha256sums --state fleet.sqlite
     """
+    from excise.fleet.engines import engine_for
     from excise.fleet.records import Settings
     from excise.fleet.rounds import find_hosts, read_keys, verify_fleet
     from excise.fleet.stores import open_store
     from excise.units import parse_bytes
 
     moment = _moment(since)
-    engine = _engine(scheduler, workers, parse_bytes(memory_limit), places)
+    engine = engine_for(
+        places,
+        scheduler=scheduler,
+        workers=workers,
+        memory_limit_bytes=parse_bytes(memory_limit),
+    )
     hosts = find_hosts(places)
     compiled = _policy(policy, exclude, file_key, reference, hosts)
     settings = Settings(
         policy_digest=compiled.digest if compiled is not None else None,
-        violations=_one_of(violations, ("fail", "report", "ignore"), "--violations"),
+        violations=treatment_of(violations),
         allow_sha1=allow_sha1,
         require=_kinds(require),
         max_list_bytes=parse_bytes(max_list_bytes),
@@ -243,7 +230,7 @@ def show(
     from excise.fleet.stores import read_states
 
     moment = _moment(since)
-    compiled = _policy(policy, exclude, None, None, {})
+    compiled = read_policy(policy, exclude, None)
     states = read_states(state)
     if not states:
         raise UsageError(
@@ -308,34 +295,6 @@ def _results_folder(where: str) -> Folder:
     return folder_at(where)
 
 
-def _engine(
-    scheduler: str | None, workers: int | None, memory_bytes: int, places: list[str]
-) -> Engine:
-    from excise.fleet.engines import InlineEngine, PoolEngine, usable_cpus
-
-    if workers != 0 and any(place.startswith("memory://") for place in places):
-        raise UsageError(
-            "memory:// is known to this process alone", hint="Use --workers 0 with it."
-        )
-    if scheduler is not None:
-        if workers is not None:
-            raise UsageError("--workers is of the pool; a Dask cluster has its own")
-        from excise.errors import HostError
-
-        try:
-            from excise.fleet.dask_engine import DaskEngine
-        except ImportError as error:
-            raise HostError(
-                f"--scheduler needs a package that is not installed ({error})",
-                hint="pip install 'excise[fleet]'",
-            ) from error
-        return DaskEngine(scheduler)
-    count = usable_cpus() if workers is None else workers
-    if count == 0:
-        return InlineEngine()
-    return PoolEngine(count, memory_limit_bytes=memory_bytes)
-
-
 def _policy(
     policies: list[str] | None,
     excludes: list[str] | None,
@@ -349,15 +308,7 @@ def _policy(
         from excise.fleet.reference import policy_of_host
 
         return policy_of_host(reference, hosts)
-    if not policies and not excludes and not keys:
-        return None
-    from excise.evidence.policy.files import read_policy_files
-
-    return read_policy_files(
-        [Path(name) for name in policies or []],
-        excludes=[Path(name) for name in excludes or []],
-        keys=[Path(name) for name in keys or []],
-    )
+    return read_policy(policies, excludes, keys)
 
 
 def _answers(
@@ -397,13 +348,7 @@ def _moment(text: str | None) -> datetime | None:
     return parse_moment(text)
 
 
-def _one_of(value: str, known: tuple[str, ...], option: str) -> str:
-    if value not in known:
-        raise UsageError(f"{option} {value!r} is unknown", hint=", ".join(known))
-    return value
-
-
 def _kinds(text: str | None) -> tuple[str, ...]:
     from excise.fleet.layout import KINDS
 
-    return tuple(_one_of(kind, KINDS, "--require") for kind in text.split(",")) if text else ()
+    return tuple(one_of(kind, KINDS, "--require") for kind in text.split(",")) if text else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,10 @@ from excise.errors import UsageError
 
 if TYPE_CHECKING:
     from excise.evidence.checks import AppraisalResult
+    from excise.evidence.policy import Policy
     from excise.evidence.quote import QuoteAppraisal
+
+PcrValues = Mapping[str, Mapping[int, bytes]]
 
 PcrOption = Annotated[
     list[str] | None,
@@ -39,6 +42,10 @@ SelectionOption = Annotated[
         show_default=False,
     ),
 ]
+QuoteOption = Annotated[
+    str | None,
+    typer.Option("--quote", metavar="FILE", help="A quote over the PCRs.", show_default=False),
+]
 SignatureOption = Annotated[
     str | None,
     typer.Option("--signature", metavar="FILE", help="Signature of the quote.", show_default=False),
@@ -59,6 +66,33 @@ NonceOption = Annotated[
     ),
 ]
 Sha1Option = Annotated[bool, typer.Option("--allow-sha1", help="Accept a SHA-1 signature.")]
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="Reference digests: sha256sum lists, keylime policies, or a compiled policy.",
+        show_default=False,
+    ),
+]
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude", metavar="FILE", help="Patterns of paths to leave out.", show_default=False
+    ),
+]
+FileKeyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file-key",
+        metavar="FILE",
+        help="Key or certificate of file signatures.",
+        show_default=False,
+    ),
+]
+ViolationsOption = Annotated[
+    str, typer.Option("--violations", help="What a violation does: fail, report or ignore.")
+]
 ReportOption = Annotated[
     str | None,
     typer.Option("--report", metavar="FILE", help="Also write a report.", show_default=False),
@@ -70,7 +104,7 @@ def pcr_values(
     files: list[str] | None,
     selection: str | None,
     quote_file: str | None,
-) -> Mapping[str, Mapping[int, bytes]]:
+) -> PcrValues:
     """Return the PCR values a user gave as arguments and files.
 
     Raises:
@@ -94,7 +128,7 @@ def appraise_quote(
     signature: str | None,
     key: str | None,
     nonce: str | None,
-    pcrs: Mapping[str, Mapping[int, bytes]],
+    pcrs: PcrValues,
     *,
     allow_sha1: bool,
     allow_empty: bool = False,
@@ -131,6 +165,73 @@ def appraise_quote(
         allow_empty_qualifying_data=allow_empty,
         previous=read_input(previous) if previous is not None else None,
     )
+
+
+def proven_values(
+    given: PcrValues,
+    quote_file: str | None,
+    signature: str | None,
+    key: str | None,
+    nonce: str | None,
+    *,
+    allow_sha1: bool,
+) -> tuple[PcrValues, list[AppraisalResult]]:
+    """Return the values that a log is held to, and what was appraised to get them.
+
+    They are those that the quote proves where one was given, else those given.
+
+    Raises:
+        UsageError: If something of a quote was given without one, or a quote lacks something.
+        FormatError: If a file cannot be read.
+    """
+    if quote_file is not None:
+        quoted = appraise_quote(quote_file, signature, key, nonce, given, allow_sha1=allow_sha1)
+        return quoted.pcrs, [quoted]
+    if signature or key or nonce or allow_sha1:
+        raise UsageError(
+            "--signature, --key, --nonce and --allow-sha1 are of a quote, and none was given",
+            hint="Give --quote FILE too, or leave them out",
+        )
+    return given, []
+
+
+def read_policy(
+    policies: list[str] | None, excludes: list[str] | None, keys: list[str] | None
+) -> Policy | None:
+    """Return the policy of the named files, None where none is named.
+
+    Raises:
+        ExciseError: If one cannot be read, or they do not go together.
+    """
+    if not policies and not excludes and not keys:
+        return None
+    from excise.evidence.policy.files import read_policy_files
+
+    return read_policy_files(
+        [Path(name) for name in policies or []],
+        excludes=[Path(name) for name in excludes or []],
+        keys=[Path(name) for name in keys or []],
+    )
+
+
+def one_of(value: str, known: Sequence[str], option: str) -> str:
+    """Return a value that is one of those known.
+
+    Raises:
+        UsageError: If it is not.
+    """
+    if value not in known:
+        raise UsageError(f"{option} {value!r} is unknown", hint=", ".join(known))
+    return value
+
+
+def treatment_of(violations: str) -> str:
+    """Return what `--violations` says.
+
+    Raises:
+        UsageError: If it says what is not known.
+    """
+    return one_of(violations, ("fail", "report", "ignore"), "--violations")
 
 
 def conclude(results: list[AppraisalResult], *, report: str | None, as_json: bool) -> None:

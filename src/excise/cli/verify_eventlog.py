@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -13,16 +12,16 @@ from excise.cli.verify import (
     NonceOption,
     PcrOption,
     PcrsOption,
+    QuoteOption,
     ReportOption,
     SelectionOption,
     Sha1Option,
     SignatureOption,
-    appraise_quote,
     conclude,
     pcr_values,
+    proven_values,
 )
 from excise.errors import UsageError
-from excise.evidence.checks import AppraisalResult
 
 
 def eventlog(
@@ -44,10 +43,7 @@ def eventlog(
             show_default=False,
         ),
     ] = None,
-    quote_file: Annotated[
-        str | None,
-        typer.Option("--quote", metavar="FILE", help="A quote over the PCRs.", show_default=False),
-    ] = None,
+    quote_file: QuoteOption = None,
     signature: SignatureOption = None,
     key: KeyOption = None,
     nonce: NonceOption = None,
@@ -64,17 +60,8 @@ def eventlog(
     """
     from excise.evidence.eventlog_verify import verify_event_log
 
-    if quote_file is None and (signature or key or nonce or allow_sha1):
-        raise UsageError(
-            "--signature, --key, --nonce and --allow-sha1 are of a quote, and none was given",
-            hint="Give --quote FILE too, or leave them out",
-        )
-    given: Mapping[str, Mapping[int, bytes]] = pcr_values(pcr, pcrs, selection, quote_file)
-    results: list[AppraisalResult] = []
-    if quote_file is not None:
-        quoted = appraise_quote(quote_file, signature, key, nonce, given, allow_sha1=allow_sha1)
-        results.append(quoted)
-        given = quoted.pcrs
+    values = pcr_values(pcr, pcrs, selection, quote_file)
+    given, results = proven_values(values, quote_file, signature, key, nonce, allow_sha1=allow_sha1)
     if rtmr:
         if given:
             raise UsageError("--rtmr is for the log of a confidential guest, and PCRs for a TPM's")

@@ -9,17 +9,24 @@ import typer
 
 from excise.cli.options import JsonOption, read_input
 from excise.cli.verify import (
+    ExcludeOption,
+    FileKeyOption,
     KeyOption,
     NonceOption,
     PcrOption,
     PcrsOption,
+    PolicyOption,
+    QuoteOption,
     ReportOption,
     SelectionOption,
     Sha1Option,
     SignatureOption,
-    appraise_quote,
+    ViolationsOption,
     conclude,
     pcr_values,
+    proven_values,
+    read_policy,
+    treatment_of,
 )
 from excise.errors import UsageError
 from excise.files import LIMIT_BYTES
@@ -37,41 +44,15 @@ def ima(
     pcr: PcrOption = None,
     pcrs: PcrsOption = None,
     selection: SelectionOption = None,
-    quote_file: Annotated[
-        str | None,
-        typer.Option("--quote", metavar="FILE", help="A quote over the PCRs.", show_default=False),
-    ] = None,
+    quote_file: QuoteOption = None,
     signature: SignatureOption = None,
     key: KeyOption = None,
     nonce: NonceOption = None,
     allow_sha1: Sha1Option = False,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--policy",
-            metavar="FILE",
-            help="Reference digests: sha256sum lists, keylime policies, or a compiled policy.",
-            show_default=False,
-        ),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--exclude", metavar="FILE", help="Patterns of paths to leave out.", show_default=False
-        ),
-    ] = None,
-    file_key: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--file-key",
-            metavar="FILE",
-            help="Key or certificate of file signatures.",
-            show_default=False,
-        ),
-    ] = None,
-    violations: Annotated[
-        str, typer.Option("--violations", help="What a violation does: fail, report or ignore.")
-    ] = "report",
+    policy: PolicyOption = None,
+    exclude: ExcludeOption = None,
+    file_key: FileKeyOption = None,
+    violations: ViolationsOption = "report",
     checkpoint: Annotated[
         str | None,
         typer.Option(
@@ -106,19 +87,10 @@ def ima(
     """
     from excise.evidence.ima import verify_list
 
-    treatment = _treatment(violations)
-    if quote_file is None and (signature or key or nonce or allow_sha1):
-        raise UsageError(
-            "--signature, --key, --nonce and --allow-sha1 are of a quote, and none was given",
-            hint="Give --quote FILE too, or leave them out",
-        )
-    given = pcr_values(pcr, pcrs, selection, quote_file)
-    results: list[AppraisalResult] = []
-    if quote_file is not None:
-        quoted = appraise_quote(quote_file, signature, key, nonce, given, allow_sha1=allow_sha1)
-        results.append(quoted)
-        given = quoted.pcrs
-    compiled = _policy(policy, exclude, file_key)
+    treatment = treatment_of(violations)
+    values = pcr_values(pcr, pcrs, selection, quote_file)
+    given, results = proven_values(values, quote_file, signature, key, nonce, allow_sha1=allow_sha1)
+    compiled = read_policy(policy, exclude, file_key)
     before = _read_checkpoint(checkpoint)
     data = _list_input(measurement_list)
     found = verify_list(
@@ -137,20 +109,6 @@ def ima(
         results.append(_appraise(data, found, compiled, treatment, before=before))
     _keep_checkpoint(checkpoint, found, results)
     conclude(results, report=report, as_json=as_json)
-
-
-def _policy(
-    policies: list[str] | None, excludes: list[str] | None, keys: list[str] | None
-) -> Policy | None:
-    if not policies and not excludes and not keys:
-        return None
-    from excise.evidence.policy.files import read_policy_files
-
-    return read_policy_files(
-        [Path(name) for name in policies or []],
-        excludes=[Path(name) for name in excludes or []],
-        keys=[Path(name) for name in keys or []],
-    )
 
 
 def _appraise(
@@ -177,12 +135,6 @@ def _appraise(
     )
     # Entries of other PCRs stand in the same list, and no value of IMA's PCR covers them.
     return appraise_entries((row for row in rows if row.pcr == 10), policy, options=options)
-
-
-def _treatment(violations: str) -> str:
-    if violations not in ("fail", "report", "ignore"):
-        raise UsageError(f"--violations {violations!r} is unknown", hint="fail, report or ignore")
-    return violations
 
 
 def _settings(policy: Policy | None, violations: str) -> str:

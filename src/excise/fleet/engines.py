@@ -9,13 +9,13 @@ import contextlib
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Final, Protocol
 
-from excise.errors import HostError
+from excise.errors import HostError, UsageError
 from excise.evidence.policy import Policy
 from excise.fleet.records import HostJob, Settings
 from excise.fleet.worker import Batch, appraise_batch, keep_policy, prepare, start_worker
@@ -222,6 +222,33 @@ class PoolEngine:
         self._scratch.close()
 
 
-def usable_cpus() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0))
+def engine_for(
+    places: Iterable[str],
+    *,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    memory_limit_bytes: int | None = DEFAULT_MEMORY_BYTES,
+) -> Engine:
+    """Return the engine that a user asked for; it is not started.
+
+    Args:
+        places: Paths and URLs that its workers have to read.
+        scheduler: Address of a Dask scheduler; None for this machine.
+        workers: Processes of a pool; 0 for this process alone, None for one a processor.
+        memory_limit_bytes: Private memory that each process of a pool may have.
+
+    Raises:
+        UsageError: These do not go together.
+    """
+    if workers != 0 and any(place.startswith("memory://") for place in places):
+        raise UsageError(
+            "memory:// is known to this process alone", hint="Use --workers 0 with it."
+        )
+    if scheduler is not None:
+        if workers is not None:
+            raise UsageError("--workers is of the pool; a Dask cluster has its own")
+        from excise.fleet.dask_engine import DaskEngine
+
+        return DaskEngine(scheduler)
+    count = len(os.sched_getaffinity(0)) if workers is None else workers
+    return PoolEngine(count, memory_limit_bytes=memory_limit_bytes) if count else InlineEngine()
