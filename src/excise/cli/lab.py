@@ -11,6 +11,7 @@ import typer
 
 from excise.cli import lab_boot, lab_demo, lab_hmac, lab_kernel, lab_trace
 from excise.cli.options import FormatOption, JsonOption, print_json, print_report
+from excise.cli.steps import steps_bar
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -266,6 +267,7 @@ def _machines(
     import msgspec
 
     from excise.lab import Machine, read_machine
+    from excise.lab.machine import DEBIAN_MEMORY_MIB
 
     base = read_machine(Path(path)) if path else Machine(mode="tpm")
     wanted = mode or base.mode
@@ -278,7 +280,8 @@ def _machines(
     for change in changes:
         if root is not None:
             change["rootfs"] = root
-            change["memory_mib"] = max(base.memory_mib, 768 if root == "debian" else 0)
+            least = DEBIAN_MEMORY_MIB if root == "debian" else 0
+            change["memory_mib"] = max(base.memory_mib, least)
     try:
         return [
             msgspec.convert({**msgspec.to_builtins(base), "mode": wanted, **change}, Machine)
@@ -375,30 +378,8 @@ def _capture(output: str | None, *, jobs: Any, title: str) -> Iterator[Callable[
 @contextmanager
 def guests_progress() -> Iterator[Callable[[Progress], None]]:
     """Give the function to call at each stage of each guest; a bar on a terminal."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    bar = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    )
-    with bar:
-        shown = bar.add_task("guests", total=None)
-
-        def update(progress: Progress) -> None:
-            text = f"{progress.configuration}: {progress.stage}"
-            bar.update(shown, completed=progress.done, total=progress.total, description=text)
-
-        yield update
+    with steps_bar(progress=True) as show:
+        yield lambda at: show(f"{at.configuration}: {at.stage}", at.done, at.total)
 
 
 def _say_written(output: str | None) -> None:

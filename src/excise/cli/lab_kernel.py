@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.steps import steps_bar
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
-    from excise.lab.kernel_build import BuildProgress, Built
+    from excise.lab.kernel_build import Built
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -76,14 +75,14 @@ def build(
             hint="Give yours a name, as in --name own:patched",
         )
     more = read_input(config).decode("utf-8", "replace") if config else ""
-    with _progress() as show:
+    with steps_bar(progress=True) as on_step:
         built = build_kernel(
             name,
             source=source or SOURCE,
             more_options=more,
             patches=[Path(each) for each in patch or []],
             jobs=jobs,
-            on_progress=show,
+            on_progress=lambda each: on_step(each.stage, each.done, each.total or None),
         )
     if as_json:
         print_json(_described(built))
@@ -131,39 +130,3 @@ def _described(built: Built) -> dict[str, object]:
     import msgspec
 
     return dict(msgspec.to_builtins(built))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[BuildProgress], None]]:
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    )
-    with bar:
-        shown = bar.add_task("fetch", total=None)
-
-        def update(progress: BuildProgress) -> None:
-            total = progress.total or None
-            bar.update(shown, description=progress.stage, completed=progress.done, total=total)
-
-        yield update

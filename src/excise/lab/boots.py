@@ -33,14 +33,13 @@ from excise.lab.boot_stages import (
 from excise.lab.effects import Expectation
 from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
 from excise.lab.kernels import resolve
-from excise.lab.machine import Machine
+from excise.lab.machine import DEBIAN_MEMORY_MIB, Machine
 from excise.lab.plan import Plan
 from excise.lab.record import file_safe, lab_facts, no_results, raw_files
 from excise.lab.run import GuestResult, clock_of
 from excise.lab.tpm_traffic import counting
 from excise.lab.workloads import boot_only, distinct_files
 
-_MEMORY_MIB: Final = 768
 # The kernel tests its timer for ten ticks, and panics where a loaded host delivers them too late.
 _TIMER: Final = "no_timer_check"
 _READ_FILES: Final = "find /work/ext4/many -type f | sort | xargs -n 500 cat >/dev/null\n"
@@ -123,7 +122,7 @@ class BootArm:
 def boot_machine(base: Machine | None = None, *, root: str = "debian") -> Machine:
     """Return the machine of boots: TPM mode, by default with Debian's systemd as root."""
     machine = base or Machine()
-    memory = max(machine.memory_mib, _MEMORY_MIB) if root == "debian" else machine.memory_mib
+    memory = max(machine.memory_mib, DEBIAN_MEMORY_MIB) if root == "debian" else machine.memory_mib
     return msgspec.convert(
         {**msgspec.to_builtins(machine), "mode": "tpm", "rootfs": root, "memory_mib": memory},
         Machine,

@@ -17,6 +17,8 @@ Root = Literal["initramfs", "debian"]
 
 QEMU: Final = "qemu-system-x86_64"
 GUEST_START: Final = "2026-01-01"
+DEBIAN_MEMORY_MIB: Final = 768
+"""Least memory that a guest with Debian's root is given."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,12 +21,11 @@ from excise.lab import workloads
 from excise.lab.comparison import twin_jobs
 from excise.lab.configurations import Preset, preset
 from excise.lab.jobs import GuestJob
-from excise.lab.machine import Machine
+from excise.lab.machine import DEBIAN_MEMORY_MIB, Machine
 from excise.lab.plan import Plan, Step
 from excise.lab.run import GuestResult
 
 ALL_CALLS: Final = "syscalls"
-_DEBIAN_MEMORY_MIB: Final = 768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +123,7 @@ def machine_of(machine: Machine, configuration: Configuration) -> Machine:
     if configuration.cmdline:
         changes["cmdline"] = f"{machine.cmdline} {configuration.cmdline}".strip()
     if machine.rootfs == "debian":
-        changes["memory_mib"] = max(machine.memory_mib, _DEBIAN_MEMORY_MIB)
+        changes["memory_mib"] = max(machine.memory_mib, DEBIAN_MEMORY_MIB)
     return msgspec.structs.replace(machine, **changes)
 
 
