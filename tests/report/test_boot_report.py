@@ -7,7 +7,7 @@ import json
 import pytest
 
 from captures import manifest
-from excise.capture.journal import Event, Run
+from excise.capture.journal import Event, Loss, Run
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.events.load import from_records
@@ -24,8 +24,8 @@ def _column(table: Table, name: str) -> list[str]:
     return [row[place].text for row in table.rows]
 
 
-def _extends(**totals_ns: int) -> Dataset:
-    records: list[Run | Event] = []
+def _extends(*more: Loss, **totals_ns: int) -> Dataset:
+    records: list[Run | Event | Loss] = [*more]
     for configuration, total in totals_ns.items():
         for number in range(3):
             sequence = len([r for r in records if isinstance(r, Run)])
@@ -94,6 +94,13 @@ def test_extends_stand_beside_the_published_traces() -> None:
     data = json.loads(render_json(report))["data"]
     assert data["extends"][1]["total_ns"]["median"] == 2_500_000
     assert "start_auth_session" in render_text(report, width=100)
+
+
+def test_one_kind_of_extend_and_what_its_trace_lost_are_told() -> None:
+    lost = Loss(source="plain: trace", reason="events that were overwritten", count=1234)
+    report = build_hmac(_extends(lost, plain=1_000_000))
+    assert report.paragraphs("result") == ["A PCR extend takes 1.00 ms with plain."]
+    assert report.paragraphs("warning") == ["1,234 lines or events could not be used."]
 
 
 def test_a_capture_of_neither_is_refused() -> None:

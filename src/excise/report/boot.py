@@ -50,7 +50,7 @@ def build_boots(datasets: Sequence[Dataset], *, limit: int = 10, private: bool =
         )
     parts = [part for dataset in datasets for part in boot_parts(dataset)]
     sections += _inside(parts, limit=limit)
-    sections += _proof(datasets)
+    sections += proof_sections(datasets)
     return Report(
         title=" and ".join(dataset.manifest.title for dataset in datasets),
         sections=[section for section in sections if section.blocks],
@@ -261,7 +261,8 @@ def _part_table(parts: Sequence[BootPart], *, name: str, caption: str, limit: in
     return Table(name=file_safe(name), columns=columns, rows=body, caption=caption, notes=notes)
 
 
-def _proof(datasets: Sequence[Dataset]) -> list[Section]:
+def proof_sections(datasets: Sequence[Dataset]) -> list[Section]:
+    """Return how configurations were proven, and what was lost, where there is either."""
     sections = []
     if effects := [effect for dataset in datasets for effect in dataset.effects]:
         table = tables.effects_table(list(dict.fromkeys(effects)))

@@ -11,7 +11,7 @@ from excise.cost.extend import STEPS, UNATTRIBUTED, ExtendRow, extend_rows
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.report import tables
-from excise.report.boot import build_boots
+from excise.report.boot import build_boots, proof_sections
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
 
 
@@ -45,6 +45,8 @@ def build_hmac(dataset: Dataset, *, beside: Dataset | None = None, limit: int = 
         sections += report.sections
         data |= report.data or {}
         facts = report.facts
+    else:
+        sections += proof_sections([dataset])
     return Report(title=dataset.manifest.title, sections=sections, facts=facts, data=data)
 
 
@@ -57,13 +59,13 @@ def _boots(dataset: Dataset) -> list[BootRow]:
 
 def _said(rows: Sequence[ExtendRow]) -> str:
     base, *others = rows
-    parts = [
+    parts = [f"{tables.shown(base.total.median, 'ns')} with {base.configuration}"]
+    parts += [
         f"{row.configuration} {tables.shown(row.total.median, 'ns')} "
         f"(×{row.total.median / base.total.median:.2f})"
         for row in others
     ]
-    shown = tables.shown(base.total.median, "ns")
-    return f"A PCR extend takes {shown} with {base.configuration}; {'; '.join(parts)}."
+    return f"A PCR extend takes {'; '.join(parts)}."
 
 
 def _boots_said(extends: Sequence[ExtendRow], boots: Sequence[BootRow]) -> str | None:
