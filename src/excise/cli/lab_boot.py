@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report
+from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report, split_words
 from excise.errors import UsageError
 
 _MOST_FILES: Final = 20_000
@@ -78,7 +78,7 @@ def boot(
         raise UsageError("is debian or initramfs", source=f"--root {root}")
     base = read_machine(Path(machine)) if machine else None
     kernels = kernel or [base.kernel if base else "6.12"]
-    policies = [part.strip() for part in ima.split(",") if part.strip()]
+    policies = split_words(ima)
     counts = _counts(files)
     if any(counts) and root != "initramfs":
         raise UsageError("needs --root initramfs: there init reads them", source=f"--files {files}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report
+from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report, split_words
 
 
 def trace(
@@ -55,8 +55,8 @@ def trace(
     from excise.lab.trace import TASKS, traced_jobs
     from excise.report.build import build_attribution
 
-    names = [name.strip() for name in preset.split(",") if name.strip()]
-    only = tuple(name.strip() for name in workload.split(",")) if workload else TASKS
+    names = split_words(preset)
+    only = split_words(workload) or TASKS
     planned = traced_jobs(names, only=only, kernel=kernel, modules=modules)
     with (
         LabCapture(

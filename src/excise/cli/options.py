@@ -103,6 +103,11 @@ def margin_of(dataset: Dataset, given: str | None) -> float:
     return ratio
 
 
+def split_words(text: str | None) -> tuple[str, ...]:
+    """Return the words that commas join, without the empty ones."""
+    return tuple(filter(None, map(str.strip, (text or "").split(","))))
+
+
 def read_input(name: str, *, limit_bytes: int = INPUT_BYTES) -> bytes:
     """Return the bytes of a file, or of standard input for `-`.
 

@@ -13,6 +13,7 @@ from excise.cli.options import (
     ReportOutputOption,
     open_dataset,
     print_report,
+    split_words,
     write_report,
 )
 from excise.errors import UsageError
@@ -125,8 +126,8 @@ def predict(
 
     units = [open_tpm(name).units for name in tpm or []]
     what_if = WhatIf(
-        entries=[parse_count(word) for word in _words(entries)],
-        modes=_words(mode),
+        entries=[parse_count(word) for word in split_words(entries)],
+        modes=split_words(mode),
         digest_cache_ratio=None if digest_cache is None else parse_percentage(digest_cache),
         overlap=parse_percentage(overlap),
         entry_work_ns=float(parse_duration(entry_work)),
@@ -166,10 +167,6 @@ def _require_enough(*, units: Sequence[object], entries: Sequence[int]) -> None:
         )
     if not entries:
         raise UsageError("the number of measurements is missing", hint="Give --entries 12313")
-
-
-def _words(text: str | None) -> list[str]:
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def _modes_of(words: Sequence[str]) -> dict[str, str]:

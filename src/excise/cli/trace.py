@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from excise.cli.options import FormatOption, JsonOption, print_json, print_report
+from excise.cli.options import FormatOption, JsonOption, print_json, print_report, split_words
 from excise.collect.trace import Backend, TraceRequest
 from excise.errors import UsageError
 
@@ -145,9 +145,9 @@ def trace(
     if unit == "cycles" and backend is None:
         backend = "kprobe"
     request = TraceRequest(
-        hooks=_split(hooks),
-        modules=_split(lsm),
-        functions=_split(functions),
+        hooks=split_words(hooks),
+        modules=split_words(lsm),
+        functions=split_words(functions),
         tpm=tpm,
         ima=ima,
         backend=backend,  # type: ignore[arg-type]
@@ -191,13 +191,9 @@ def _check(*, by: str, backend: str | None, unit: str) -> None:
             raise UsageError(f"expected {', '.join(known)}", source=f"{option} {value}")
 
 
-def _split(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
-
-
 def _pids(text: str | None) -> tuple[int, ...]:
     try:
-        return tuple(int(part) for part in _split(text))
+        return tuple(int(part) for part in split_words(text))
     except ValueError as error:
         raise UsageError("expected process ids", source=f"--pid {text}") from error
 
