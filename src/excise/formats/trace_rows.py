@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -118,11 +118,6 @@ def labels_of(text: str) -> dict[str, str]:
     """Return the `name=value` pairs of a row's labels."""
     pairs = (part.partition("=") for part in text.split(",") if part)
     return {name: value for name, _, value in pairs}
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return a value of sorted values: the least that `share` of them do not exceed."""
-    return values[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def syscall_key(options: Options, name: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from excise.report import charts_trace
 from excise.report.model import Chart
 from excise.report.plain import plain_value, visible
 
@@ -214,7 +213,9 @@ def _print_unit(chart: Chart, values: Sequence[float]) -> tuple[float, str]:
     return next(pair for pair in _DURATIONS if largest >= pair[0] or pair[1] == "µs")
 
 
-def _value_axis(chart: Chart, values: Sequence[float], *, upright: bool = False) -> alt.Axis:
+def _value_axis(
+    chart: Chart, values: Sequence[float], *, upright: bool = False, **options: Any
+) -> alt.Axis:
     """Return the axis of the values, with about one label every 90 pixels (45 if upright)."""
     import altair as alt
 
@@ -224,6 +225,7 @@ def _value_axis(chart: Chart, values: Sequence[float], *, upright: bool = False)
         labelExpr=f"format(datum.value / {factor!r}, '{_AXIS}')",
         tickCount=alt.ExprRef("ceil(height / 45)" if upright else "ceil(width / 90)"),
         labelOverlap=True,
+        **options,
     )
 
 
@@ -548,6 +550,12 @@ def _draw_stack(chart: Chart) -> _Drawn:
     return draw_stack(chart)
 
 
+def _draw_trace(chart: Chart) -> _Drawn:
+    from excise.report.charts_trace import DRAWERS
+
+    return DRAWERS[chart.kind](chart)
+
+
 _DRAWERS = {
     "range": _draw_range,
     "stack": _draw_stack,
@@ -555,5 +563,5 @@ _DRAWERS = {
     "run_order": _draw_run_order,
     "waterfall": _draw_waterfall,
     "interval": _draw_interval,
-    **charts_trace.DRAWERS,
+    **dict.fromkeys(("flame", "icicle", "heat", "histogram"), _draw_trace),
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from excise.report import charts
 from excise.report.model import Chart
 from excise.report.plain import visible
 
@@ -18,27 +18,7 @@ _BOX_PX: Final = 20
 _INK: Final = "#141a22"
 """Text on the boxes, whose colours are alike on light and dark pages."""
 _ROLES: Final = {"security": "#E8762C", "other": "#9DB7CE"}
-_DURATIONS: Final[tuple[tuple[float, str], ...]] = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _CHARACTER_PX: Final = 6.4
-
-
-def _unit(chart: Chart, largest: float) -> tuple[float, str]:
-    """Return how many of the chart's units make the one that is printed, and that one."""
-    if chart.unit != "ns" or largest < 10_000:
-        return 1.0, chart.unit
-    return next((pair for pair in _DURATIONS if largest >= pair[0]), _DURATIONS[-1])
-
-
-def _axis(chart: Chart, largest: float, **options: Any) -> alt.Axis:
-    import altair as alt
-
-    factor, unit = _unit(chart, largest)
-    return alt.Axis(
-        title=f"{visible(chart.axis)} ({visible(unit)})",
-        labelExpr=f"format(datum.value / {factor!r}, ',~f')",
-        labelOverlap=True,
-        **options,
-    )
 
 
 def draw_flame(chart: Chart) -> _Drawn:
@@ -64,7 +44,7 @@ def _tree(chart: Chart, *, callers_above: bool) -> _Drawn:
     x = alt.X(
         "start:Q",
         scale=alt.Scale(domain=[0, end], nice=False),
-        axis=_axis(chart, end, grid=False, tickCount=alt.ExprRef("ceil(width / 90)")),
+        axis=charts._value_axis(chart, [end], grid=False),
     )
     colour = alt.Color(
         "role:N",
@@ -104,10 +84,10 @@ def draw_heat(chart: Chart) -> _Drawn:
     """Draw a field for each hook and system call, darker where it took more."""
     import altair as alt
 
-    hooks, tasks = _order(chart.rows, "hook"), _order(chart.rows, "task")
+    hooks, tasks = charts._order(chart.rows, "hook"), charts._order(chart.rows, "task")
     values = [row["value"] for row in chart.rows if row["value"] > 0]
     low, high = min(values, default=1.0), max(values, default=1.0)
-    factor, unit = _unit(chart, high)
+    factor, unit = charts._print_unit(chart, [high])
     scale = alt.Scale(
         type="log" if high > 20 * low else "linear",
         scheme="oranges",
@@ -120,7 +100,7 @@ def draw_heat(chart: Chart) -> _Drawn:
     tooltip = [
         alt.Tooltip("task:N", title="system call"),
         alt.Tooltip("hook:N"),
-        alt.Tooltip("value:Q", format=",.6~r", title=f"total ({visible(chart.unit)})"),
+        alt.Tooltip("value:Q", format=charts._EXACT, title=f"total ({visible(chart.unit)})"),
         alt.Tooltip("calls:Q", format=",.0f"),
         alt.Tooltip("text:N", title="mean"),
     ]
@@ -128,7 +108,7 @@ def draw_heat(chart: Chart) -> _Drawn:
         "value:Q",
         scale=scale,
         legend=alt.Legend(
-            title=f"{visible(chart.axis)} ({visible(unit)})",
+            title=charts._axis_title(chart, unit=unit),
             labelExpr=f"format(datum.value / {factor!r}, ',.2~g')",
             orient="bottom",
             gradientLength=240,
@@ -154,7 +134,7 @@ def draw_histogram(chart: Chart) -> _Drawn:
     """Draw one histogram a hook, one under the other, on a common axis."""
     import altair as alt
 
-    hooks = _order(chart.rows, "hook")
+    hooks = charts._order(chart.rows, "hook")
     lows = [row["low"] for row in chart.rows]
     highs = [row["high"] for row in chart.rows]
     low, high = min(lows, default=1.0), max(highs, default=2.0)
@@ -162,7 +142,7 @@ def draw_histogram(chart: Chart) -> _Drawn:
     x = alt.X(
         "low:Q",
         scale=alt.Scale(**kind, domain=[low, high], nice=False),
-        axis=_axis(chart, high, tickCount=alt.ExprRef("ceil(width / 90)")),
+        axis=charts._value_axis(chart, [high]),
     )
     names = json.dumps(hooks)
     y = alt.Y(
@@ -187,8 +167,8 @@ def draw_histogram(chart: Chart) -> _Drawn:
             y2="top:Q",
             tooltip=[
                 alt.Tooltip("hook:N"),
-                alt.Tooltip("low:Q", format=",.6~r", title=f"from ({visible(chart.unit)})"),
-                alt.Tooltip("high:Q", format=",.6~r", title="to"),
+                alt.Tooltip("low:Q", format=charts._EXACT, title=f"from ({visible(chart.unit)})"),
+                alt.Tooltip("high:Q", format=charts._EXACT, title="to"),
                 alt.Tooltip("count:Q", format=",.0f", title="calls"),
                 alt.Tooltip("share:Q", format=".2%"),
             ],
@@ -202,10 +182,6 @@ def draw_histogram(chart: Chart) -> _Drawn:
         .encode(y=alt.Y("base:Q"))
     )
     return alt.layer(lines, bars).properties(height=44 * max(1, len(hooks)))
-
-
-def _order(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
-    return list(dict.fromkeys(visible(str(row[key])) for row in rows))
 
 
 DRAWERS: Final = {
