@@ -65,15 +65,7 @@ def merge_boot(
         FormatError: If one is of another format, holds several boots, or none tells a stage.
     """
     for reading in readings:
-        if reading.format not in _FORMATS:
-            raise FormatError(f"{reading.format} tells nothing of a boot", source=source)
-        for task in (BOOT, UNITS):
-            if sum(run.task == task for run in reading.runs) > 1:
-                raise FormatError(
-                    f"{reading.format} holds several boots, and one is wanted",
-                    source=source,
-                    hint="Import it with `excise import`",
-                )
+        _require_one_boot(reading, source=source)
     ordered = sorted(readings, key=lambda each: _FORMATS.index(each.format))
     stages, total_ns = _stages(ordered)
     if not stages:
@@ -88,17 +80,7 @@ def merge_boot(
         for name, start, value in stages
     ]
     if entries is not None:
-        label = f"mode={mode}" if mode else ""
-        events.append(
-            Event(
-                sequence=0,
-                layer="ima",
-                event=ENTRIES,
-                value=float(entries),
-                unit="1",
-                labels=label,
-            )
-        )
+        events.append(_entries(entries, mode=mode))
     events += _details(ordered)
     for task, found in (
         (UNITS, _units(ordered)),
@@ -119,6 +101,29 @@ def merge_boot(
         clocks=list(clocks.values())[1:],
         facts=list({fact.name: fact for each in ordered for fact in each.facts}.values()),
         notes=list(dict.fromkeys(note for each in ordered for note in each.notes)),
+    )
+
+
+def _require_one_boot(reading: Reading, *, source: str) -> None:
+    if reading.format not in _FORMATS:
+        raise FormatError(f"{reading.format} tells nothing of a boot", source=source)
+    for task in (BOOT, UNITS):
+        if sum(run.task == task for run in reading.runs) > 1:
+            raise FormatError(
+                f"{reading.format} holds several boots, and one is wanted",
+                source=source,
+                hint="Import it with `excise import`",
+            )
+
+
+def _entries(count: int, *, mode: str | None) -> Event:
+    return Event(
+        sequence=0,
+        layer="ima",
+        event=ENTRIES,
+        value=float(count),
+        unit="1",
+        labels=f"mode={mode}" if mode else "",
     )
 
 
