@@ -18,6 +18,7 @@ from excise.capture.store import (
     Capture,
     end_of_last_line,
     journal_chunks,
+    journal_records,
     read_manifest,
 )
 from excise.errors import CaptureError
@@ -111,6 +112,15 @@ def test_chunks_are_whole_lines_and_together_the_journal(
     for offset, chunk in chunks:
         assert offset == position
         position += len(chunk)
+
+
+def test_records_are_read_in_order_and_a_damaged_line_is_told(tmp_path: Path) -> None:
+    records = [Loss(reason="one"), Loss(reason="two")]
+    (tmp_path / JOURNAL).write_bytes(b"".join(map(encode, records)))
+    assert list(journal_records(tmp_path)) == records
+    (tmp_path / JOURNAL).write_bytes(encode(records[0]) + b"{}\n")
+    with pytest.raises(CaptureError, match="line 2 is no record"):
+        list(journal_records(tmp_path))
 
 
 @given(st.binary(max_size=300))

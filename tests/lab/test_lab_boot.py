@@ -12,8 +12,10 @@ from excise.errors import UsageError
 from excise.events.one_boot import extend_mode
 from excise.lab.boot_policies import boot_policy
 from excise.lab.boot_stages import boot_of_guest, boot_records, kernel_mode
-from excise.lab.boots import BootArm, boot_arms, boot_machine
+from excise.lab.boots import BootArm, boot_arms, boot_machine, in_rounds
 from excise.lab.hmac import extend_records
+from excise.lab.jobs import GuestJob
+from excise.lab.plan import Plan
 from excise.lab.tpm_trace import TraceText
 from excise.lab.tpm_traffic import commands_of, counting
 from test_lab_count import _guest
@@ -224,6 +226,21 @@ def test_configurations_are_named_by_what_differs() -> None:
     assert [arm.configuration for arm in arms] == ["6.1 tcb", "own tcb"]
     with pytest.raises(UsageError, match="2 configurations are called 'tcb'"):
         boot_arms(kernels=["6.12"], policies=["tcb", "tcb"])
+
+
+def test_boots_are_in_rounds_and_those_made_before_are_left_out() -> None:
+    jobs = [
+        GuestJob(
+            configuration=name,
+            machine=boot_machine(),
+            preset=boot_policy("off"),
+            plan=Plan(steps=()),
+        )
+        for name in "abc"
+    ]
+    planned = in_rounds(jobs, boots=3, done={"a": 1, "c": 2})
+    assert "".join(job.configuration for job in planned) == "bbacab"
+    assert in_rounds(jobs, boots=1, done=dict.fromkeys("abc", 1)) == []
 
 
 def test_the_proof_of_a_kernel_follows_from_its_options() -> None:

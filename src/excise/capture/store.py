@@ -368,6 +368,24 @@ def journal_chunks(path: Path, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tu
         ) from error
 
 
+def journal_records(path: Path) -> Iterator[journal.Record]:
+    """Yield the records of a journal that has no torn line, as after `Capture.open`.
+
+    Raises:
+        CaptureError: If the journal cannot be read, or a line is no record.
+    """
+    number = 0
+    for _, chunk in journal_chunks(path):
+        for line in chunk.splitlines():
+            number += 1
+            try:
+                yield journal.decode(line)
+            except msgspec.MsgspecError as error:
+                raise CaptureError(
+                    f"line {number} is no record: {error}", source=str(path / JOURNAL)
+                ) from error
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file as lower-case hex."""
     with path.open("rb") as file:

@@ -10,7 +10,7 @@ import msgspec
 
 from excise import __version__
 from excise.capture import store
-from excise.capture.journal import Event, Record, Run, Session, decode
+from excise.capture.journal import Event, Record, Run, Session
 from excise.capture.manifest import Fact, Manifest
 from excise.errors import CaptureError, UsageError
 from excise.formats.registry import Reading
@@ -47,7 +47,7 @@ def add_boot(
                 source=str(path),
                 hint="Give another capture with -o",
             )
-        known = list(_records(path))
+        known = list(store.journal_records(path))
         if boot_id and any(isinstance(r, Session) and r.boot_id == boot_id for r in known):
             raise UsageError(
                 "holds this boot already", source=str(path), hint="Record the next one, after it"
@@ -104,12 +104,3 @@ def _renumbered(
         msgspec.structs.replace(event, sequence=event.sequence + first) for event in reading.events
     ]
     return records
-
-
-def _records(path: Path) -> list[Record]:
-    return [
-        decode(line)
-        for _, chunk in store.journal_chunks(path)
-        for line in chunk.splitlines()
-        if line
-    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from excise.capture import store
-from excise.capture.journal import Record, Run, Session, decode
+from excise.capture.journal import Record, Run, Session
 from excise.capture.manifest import Fact, Manifest
 from excise.clock import Clock
 from excise.errors import UsageError
@@ -214,17 +214,27 @@ def run_boots(
         baseline=baseline or arms[0].configuration,
         version=version,
     ) as capture:
-        names = list(jobs)
-        planned = [
-            jobs[names[(place + number) % len(names)]]
-            for number in range(boots)
-            for place in range(len(names))
-            if number >= capture.done[names[(place + number) % len(names)]]
-        ]
+        planned = in_rounds(list(jobs.values()), boots=boots, done=capture.done)
         outcomes = run_all(
             planned, parallel=parallel, on_progress=on_progress, on_result=capture.add
         )
     return [each for each in outcomes if isinstance(each, GuestFailure)]
+
+
+def in_rounds(jobs: Sequence[GuestJob], *, boots: int, done: Mapping[str, int]) -> list[GuestJob]:
+    """Return the boots that are missing, in rounds, each begun by another configuration.
+
+    Args:
+        jobs: Each configuration's guest.
+        boots: Boots of each.
+        done: Boots by configuration that were made already.
+    """
+    return [
+        job
+        for number in range(boots)
+        for job in (*jobs[number % len(jobs) :], *jobs[: number % len(jobs)])
+        if number >= done.get(job.configuration, 0)
+    ]
 
 
 class BootCapture:
@@ -306,7 +316,7 @@ class BootCapture:
                 source=str(capture.path),
                 hint="Give another capture with -o",
             )
-        for record in _records(capture.path):
+        for record in store.journal_records(capture.path):
             if isinstance(record, Run):
                 self.seen(record)
 
@@ -369,21 +379,17 @@ class BootCapture:
         self.close(state="finished" if kind is None else "interrupted")
 
 
-def _records(path: Path) -> Iterator[Record]:
-    for _, chunk in store.journal_chunks(path):
-        yield from (decode(line) for line in chunk.splitlines())
-
-
 def _kernels(jobs: Sequence[GuestJob]) -> list[Fact]:
     found = []
     for job in jobs:
         kernel = resolve(job.machine.kernel)
-        hmac = {"y": "built in"}.get(kernel.config.get(HMAC_OPTION, ""), "not built in")
+        built_in = kernel.config.get(HMAC_OPTION) == "y"
+        hmac = ("built in" if built_in else "not built in") if kernel.config else "unknown"
         found.append(
             Fact(
                 name=f"lab.kernel.{job.configuration}",
                 value=f"{kernel.release} ({kernel.package or kernel.name}), TPM HMAC sessions "
-                f"{hmac if kernel.config else 'unknown'}",
+                f"{hmac}",
             )
         )
     return found

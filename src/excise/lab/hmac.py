@@ -20,7 +20,7 @@ import msgspec
 
 from excise.capture.journal import Event, Loss, Run
 from excise.lab.boot_stages import PLAIN_EXTENDS
-from excise.lab.boots import BootArm, BootCapture
+from excise.lab.boots import BootArm, BootCapture, in_rounds
 from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
 from excise.lab.kernels import resolve
 from excise.lab.machine import Machine
@@ -147,11 +147,7 @@ def run_hmac(
         version=version,
     ) as capture:
         planned = [job for job in traces if job.configuration not in capture.traced]
-        for number in range(boots):
-            for place in range(len(booted)):
-                job = booted[(place + number) % len(booted)]
-                if number >= capture.done[job.configuration]:
-                    planned.append(job)
+        planned += in_rounds(booted, boots=boots, done=capture.done)
         outcomes = run_all(planned, on_progress=on_progress, on_result=capture.add)
     return [each for each in outcomes if isinstance(each, GuestFailure)]
 
