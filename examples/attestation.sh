@@ -37,13 +37,15 @@ options() { # options MODE: how the attester is given the mode's key
     esac
 }
 
-# Two builds of the measured system, of 1 and of 4 MiB; each mode's key is known with each build.
+# An application, and two builds of the measured system, of 1 and of 4 MiB; each mode's key is known
+# with each build.
+head -c 262144 /dev/zero >application.bin
 head -c 1048576 /dev/zero >system-small.bin
 head -c 4194304 /dev/zero >system-large.bin
 for mode in embedded plain black; do
     for build in small large; do
         # shellcheck disable=SC2046  # a list of words
-        "$excise" attester $(options $mode) --tee "system-$build.bin" \
+        "$excise" attester $(options $mode) --ta application.bin --tee "system-$build.bin" \
             --write-references "references/$mode" --build "$build" 2>/dev/null
     done
 done
@@ -58,8 +60,8 @@ for build in small large; do
     : >"$build.log"
     for mode in embedded plain black; do
         # shellcheck disable=SC2046  # a list of words
-        "$excise" attester $(options $mode) --tee "system-$build.bin" --url "$url" \
-            --loop "$rounds" --perf 2>>"$build.log"
+        "$excise" attester $(options $mode) --ta application.bin --tee "system-$build.bin" \
+            --url "$url" --loop "$rounds" --perf 2>>"$build.log"
     done
     rm -rf "$build.excise"
     "$excise" import "$build.log" --format ra-perf -o "$build.excise"
