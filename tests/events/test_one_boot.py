@@ -94,6 +94,16 @@ def test_the_same_boot_is_not_recorded_twice(tmp_path: Path) -> None:
         add_boot(path, inputs=[], reading=_merged(TIME), boot_id="a")
 
 
+def test_files_of_one_name_are_kept_and_a_killed_recording_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "boots.excise"
+    add_boot(path, inputs=[("a/t", TIME), ("b/t", LOG)], reading=_merged(TIME, LOG))
+    held = {file.name: file.read_bytes() for file in (path / "raw").iterdir()}
+    assert held == {"0.t": TIME, "0.1.t": LOG}
+    (path / "raw" / "1.t").write_bytes(b"of a recording that was killed")
+    assert add_boot(path, inputs=[("t", TIME)], reading=_merged(TIME)) == 2
+    assert (path / "raw" / "1.t").read_bytes() == TIME
+
+
 def test_a_boot_is_not_added_to_another_capture(tmp_path: Path) -> None:
     from captures import run, write
 

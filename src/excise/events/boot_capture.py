@@ -58,8 +58,8 @@ def add_boot(
         configuration = reading.runs[0].configuration
         number = numbers[BOOT, configuration]
         place = sum(run.task == BOOT for run in runs)
-        for name, data in inputs:
-            capture.add_raw(f"{place}.{Path(name).name if name != '-' else 'stdin'}", data)
+        for name, data in _raw_files(inputs, place=place).items():
+            capture.replace_raw(name, data)
         records: list[Record] = [
             Session(
                 state="resumed" if known else "started",
@@ -73,6 +73,16 @@ def add_boot(
         records.append(Session(state="finished", at=store.now(), runs_done=len(runs)))
         capture.extend(records)
     return number + 1
+
+
+def _raw_files(inputs: Sequence[tuple[str, bytes]], *, place: int) -> dict[str, bytes]:
+    """Return files by their name in the capture; those of one name are told apart by a number."""
+    files: dict[str, bytes] = {}
+    for number, (path, data) in enumerate(inputs):
+        name = Path(path).name if path != "-" else "stdin"
+        whole = f"{place}.{name}"
+        files[whole if whole not in files else f"{place}.{number}.{name}"] = data
+    return files
 
 
 def _manifest(reading: Reading, *, facts: Sequence[Fact], live: bool) -> Manifest:
