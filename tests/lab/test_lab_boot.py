@@ -261,3 +261,5 @@ def test_counting_is_set_up_before_the_presets_own_work() -> None:
 def test_a_debian_root_gets_the_memory_it_needs() -> None:
     assert boot_machine().memory_mib == 768
     assert boot_machine(root="initramfs").memory_mib == 512
+    with pytest.raises(UsageError, match="root floppy: is initramfs or debian"):
+        boot_machine(root="floppy")

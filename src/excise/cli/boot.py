@@ -19,6 +19,13 @@ from excise.errors import FormatError
 if TYPE_CHECKING:
     from excise.formats.registry import Reading
 
+ConfigurationOption = Annotated[
+    str, typer.Option("--configuration", help="Name of the configuration.")
+]
+OutputOption = Annotated[
+    str, typer.Option("-o", "--output", help="Capture to write, or to add this boot to.")
+]
+
 
 def show(
     captures: Annotated[
@@ -71,12 +78,8 @@ def import_(
             show_default=False,
         ),
     ] = None,
-    configuration: Annotated[
-        str, typer.Option("--configuration", help="Name of the configuration.")
-    ] = "boot",
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="Capture to write, or to add this boot to.")
-    ] = "boots.excise",
+    configuration: ConfigurationOption = "boot",
+    output: OutputOption = "boots.excise",
     as_json: JsonOption = False,
 ) -> None:
     """Read the files of one boot into one run: stages, units, initcalls, IMA entries.
@@ -100,12 +103,8 @@ def import_(
 
 
 def record(
-    configuration: Annotated[
-        str, typer.Option("--configuration", help="Name of the configuration.")
-    ] = "boot",
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="Capture to write, or to add this boot to.")
-    ] = "boots.excise",
+    configuration: ConfigurationOption = "boot",
+    output: OutputOption = "boots.excise",
     as_json: JsonOption = False,
 ) -> None:
     """Record this host's current boot, once it has finished; each boot adds one to the capture.

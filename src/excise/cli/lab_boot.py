@@ -74,19 +74,18 @@ def boot(
     from excise.lab.machine import read_machine
     from excise.report.boot import build_boots
 
-    if root not in ("debian", "initramfs"):
-        raise UsageError("is debian or initramfs", source=f"--root {root}")
     base = read_machine(Path(machine)) if machine else None
     kernels = kernel or [base.kernel if base else "6.12"]
     policies = split_words(ima)
     counts = _counts(files)
     if any(counts) and root != "initramfs":
         raise UsageError("needs --root initramfs: there init reads them", source=f"--files {files}")
+    guest = boot_machine(base, root=root)
     arms = boot_arms(kernels=kernels, policies=policies, words=cmdline.split(), files=counts)
     with guests_progress() as show:
         failures = run_boots(
             arms,
-            machine=boot_machine(base, root=root),
+            machine=guest,
             boots=boots,
             output=Path(output),
             title=f"Boots under IMA policies {', '.join(policies)}",

@@ -269,7 +269,7 @@ def open_tpm(name: str) -> CatalogueTpm:
     if name.startswith("reference:"):
         return find_tpm(name)
     if name.startswith(OWN):
-        path = _own_folder() / f"{name.removeprefix(OWN)}.json"
+        path = _own_path(name.removeprefix(OWN))
         return of_record(open_record(str(path)), source=name)
     return of_record(open_record(name), source=Path(name).name)
 
@@ -296,13 +296,18 @@ def _own_folder() -> Path:
     return Path(home) / "excise" / "tpm-records"
 
 
-def _keep(name: str, text: str) -> Path:
-    """Write a record among the user's own; a name is one file's name."""
-    from excise.report.write import open_folder, open_output
-
+def _own_path(name: str) -> Path:
     if not name or name != Path(name).name or name.startswith("."):
         raise UsageError(f"{name!r} is no name of a record", hint="Such as laptop-slb9672")
-    path = open_folder(_own_folder()) / f"{name}.json"
+    return _own_folder() / f"{name}.json"
+
+
+def _keep(name: str, text: str) -> Path:
+    """Write a record among the user's own."""
+    from excise.report.write import open_folder, open_output
+
+    path = _own_path(name)
+    open_folder(path.parent)
     with open_output(path) as opened:
         opened.write(text)
     return path

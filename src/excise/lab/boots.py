@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_args
 
 import msgspec
 
@@ -33,7 +33,7 @@ from excise.lab.boot_stages import (
 from excise.lab.effects import Expectation
 from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
 from excise.lab.kernels import resolve
-from excise.lab.machine import DEBIAN_MEMORY_MIB, Machine
+from excise.lab.machine import DEBIAN_MEMORY_MIB, Machine, Root
 from excise.lab.plan import Plan
 from excise.lab.record import file_safe, lab_facts, no_results, raw_files
 from excise.lab.run import GuestResult, clock_of
@@ -120,7 +120,13 @@ class BootArm:
 
 
 def boot_machine(base: Machine | None = None, *, root: str = "debian") -> Machine:
-    """Return the machine of boots: TPM mode, by default with Debian's systemd as root."""
+    """Return the machine of boots: TPM mode, by default with Debian's systemd as root.
+
+    Raises:
+        UsageError: If there is no such root.
+    """
+    if root not in get_args(Root):
+        raise UsageError(f"is {' or '.join(get_args(Root))}", source=f"root {root}")
     machine = base or Machine()
     memory = max(machine.memory_mib, DEBIAN_MEMORY_MIB) if root == "debian" else machine.memory_mib
     return msgspec.convert(
