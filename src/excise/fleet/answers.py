@@ -229,20 +229,13 @@ def _costs(costs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def candidates(answers: FleetAnswers, *, min_hosts: int = 1) -> str:
-    """Return the unknown digests as a checksum list, to be read before it becomes a policy.
-
-    Args:
-        answers: What was found.
-        min_hosts: Hosts that a digest must have been seen on.
-    """
+def candidates(answers: FleetAnswers) -> str:
+    """Return the unknown digests as a checksum list, to be read before it becomes a policy."""
     joined = (
         answers.tables["findings"]
         .filter(pl.col("kind").is_in(_UNKNOWN))
         .join(
-            answers.unknown.filter(pl.col("hosts") >= min_hosts).select(
-                "algorithm", "digest", "hosts", "package"
-            ),
+            answers.unknown.select("algorithm", "digest", "hosts", "package"),
             on=["algorithm", "digest"],
         )
         .group_by("algorithm", "digest", "name", "package")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import polars as pl
+from msgspec.structs import astuple
 
 from excise.fleet.places import Folder
 from excise.fleet.records import HostState
@@ -62,14 +63,11 @@ COSTS: Final[Mapping[str, pl.DataType | type[pl.DataType]]] = {
 def tables_of(states: Iterable[HostState]) -> dict[str, pl.DataFrame]:
     """Return the tables `hosts`, `checks`, `findings` and `costs` of all states.
 
-    Times are UTC; a time that never was is null.
+    Times are UTC; a time that never was is null. The fields of `CheckRow`, `Finding` and `CostRow`
+    are columns in their order.
     """
-    rows: dict[str, list[tuple[object, ...]]] = {
-        "hosts": [],
-        "checks": [],
-        "findings": [],
-        "costs": [],
-    }
+    schemas = {"hosts": HOSTS, "checks": CHECKS, "findings": FINDINGS, "costs": COSTS}
+    rows: dict[str, list[tuple[object, ...]]] = {name: [] for name in schemas}
     for state in states:
         host = state.host
         failed = ", ".join(dict.fromkeys(row.check for row in state.failed_checks))
@@ -87,43 +85,12 @@ def tables_of(states: Iterable[HostState]) -> dict[str, pl.DataFrame]:
                 state.findings_left_out,
             )
         )
-        rows["checks"] += [
-            (
-                host,
-                row.subject,
-                row.check,
-                row.outcome,
-                row.expected,
-                row.got,
-                row.detail,
-                state.attempted_ns,
-                row.passed_ns,
-                state.verified_ns,
-            )
-            for row in state.checks
-        ]
-        rows["findings"] += [
-            (host, each.kind, each.name, each.algorithm, each.digest, each.count)
-            for each in state.findings
-        ]
-        for name, capture in state.captures.items():
-            rows["costs"] += [
-                (
-                    host,
-                    name,
-                    cost.kernel,
-                    cost.tpm,
-                    cost.lsm,
-                    cost.task,
-                    cost.configuration,
-                    cost.metric,
-                    cost.unit,
-                    cost.runs,
-                    cost.median,
-                )
-                for cost in capture.costs
-            ]
-    schemas = {"hosts": HOSTS, "checks": CHECKS, "findings": FINDINGS, "costs": COSTS}
+        for row in state.checks:
+            *said, passed_ns = astuple(row)
+            rows["checks"].append((host, *said, state.attempted_ns, passed_ns, state.verified_ns))
+        rows["findings"] += [(host, *astuple(each)) for each in state.findings]
+        costs = (cost for capture in state.captures.values() for cost in capture.costs)
+        rows["costs"] += [(host, *astuple(cost)) for cost in costs]
     return {name: _frame(rows[name], schema) for name, schema in schemas.items()}
 
 
