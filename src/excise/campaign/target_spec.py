@@ -15,15 +15,8 @@ from excise.lab.machine import Machine
 Entry = Literal["run", "block", "once", "boot"]
 
 
-class LocalTarget(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="kind",
-    tag="local",
-):
-    """This machine."""
+class _AnyTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds for a target unless it says otherwise."""
 
     @property
     def entry(self) -> Entry:
@@ -36,14 +29,11 @@ class LocalTarget(
         return 1
 
 
-class LabTarget(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="kind",
-    tag="lab",
-):
+class LocalTarget(_AnyTarget, frozen=True, kw_only=True, tag_field="kind", tag="local"):
+    """This machine."""
+
+
+class LabTarget(_AnyTarget, frozen=True, kw_only=True, tag_field="kind", tag="lab"):
     """Guests of the lab: one boot a visit.
 
     In count mode a guest repeats exactly, so that each arm is booted once and all blocks are rounds
@@ -73,14 +63,7 @@ class LabTarget(
         return 2 if self.machine.mode == "count" else 1
 
 
-class SshTarget(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="kind",
-    tag="ssh",
-):
+class SshTarget(_AnyTarget, frozen=True, kw_only=True, tag_field="kind", tag="ssh"):
     """A machine reached by ssh; what is not given is as the user's ssh configuration has it.
 
     Attributes:
@@ -131,13 +114,8 @@ class SshTarget(
         """Return how often a configuration is entered."""
         return "boot" if self.reboot else "run"
 
-    @property
-    def twins(self) -> int:
-        """Return how many A/A arms there are."""
-        return 1
 
-
-class ConsoleSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConsoleSpec(_AnyTarget, frozen=True, kw_only=True):
     """What is the same for every console: how one talks with what is behind it.
 
     Attributes:
@@ -158,16 +136,6 @@ class ConsoleSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     shell: bool = False
     newline: str = "\n"
     reset: list[str] = []
-
-    @property
-    def entry(self) -> Entry:
-        """Return how often a configuration is entered."""
-        return "run"
-
-    @property
-    def twins(self) -> int:
-        """Return how many A/A arms there are."""
-        return 1
 
 
 class CommandTarget(ConsoleSpec, frozen=True, kw_only=True, tag_field="kind", tag="command"):
