@@ -176,7 +176,12 @@ def test_own_records_are_part_of_the_catalogue(
             2,
             "not a whole number",
         ),
-        (["predict", "reference:tpm-hmac-2024", "--banks", "3"], 2, "tell the number of banks"),
+        (["predict", "reference:tpm-hmac-2024", "--banks", "3"], 2, "no boot to predict with it"),
+        (
+            ["predict", "reference:tpm-hmac-2024", "--banks", "3", "--entries", "9"],
+            2,
+            "without the costs of a TPM",
+        ),
         (["predict", "reference:tpm-hmac-2024", "--overlap", "50%"], 2, "tell the overlap"),
         (
             ["predict", "--entries", "1", "--tpm", "reference:tpm-hmac-2024", "--mode", "fast"],

@@ -22,6 +22,7 @@ from excise.cost.predict import (
 from excise.cost.predict_boots import boots_of, mode_of
 from excise.cost.predict_known import known_cases
 from excise.cost.tpm_catalogue import find_tpm
+from excise.cost.what_if import WhatIf
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.events.load import from_records
@@ -181,6 +182,45 @@ def test_every_knob_turns_what_it_says() -> None:
     busy = predict_added(costs, entries=100, mode="none", entry_work_ns=MS, base_ns=5 * S)
     assert busy.predicted_ns == pytest.approx(6.1 * S)
     assert entries_left(444, kept_ratio=218 / 444) == 218
+
+
+def test_fitted_boots_are_predicted_with_another_tpm_and_other_banks() -> None:
+    own = units(none=plain(10 * MS))
+    # 1 s and, for each entry, eight tenths of its extend.
+    boots = [boot("none", each, S + each * 8 * MS) for each in (100, 200, 400)]
+    model = fit_boots(boots, units=own)
+    slow = UnitCosts(name="slow", costs={"none": plain(30 * MS)})
+    there = model.predict(entries=100, mode="none", units=slow)
+    assert there.predicted_ns == pytest.approx(S + 100 * 0.8 * 30 * MS)
+    assert there.interval == "95 % of the fit"
+    assert "slow" in there.basis
+    # Two banks were measured, each further one takes a millisecond.
+    four = model.predict(entries=100, mode="none", banks=4)
+    assert four.predicted_ns == pytest.approx(S + 100 * 0.8 * 12 * MS)
+    same = model.predict(entries=100, mode="none", banks=2)
+    assert same.predicted_ns == pytest.approx(model.predict(entries=100, mode="none").predicted_ns)
+    both = WhatIf(entries=[100, 200], modes=["none"]).from_boots(model, others=[slow])
+    assert [each.name for each in both] == [
+        "100 entries, none",
+        "200 entries, none",
+        "100 entries, none, slow",
+        "200 entries, none, slow",
+    ]
+    assert both[2].predicted_ns == there.predicted_ns
+
+
+def test_another_tpm_or_banks_need_the_costs_of_the_boots_own_and_entries() -> None:
+    boots = [boot("none", each, S + each * 8 * MS) for each in (100, 200, 400)]
+    free = fit_boots(boots)
+    with pytest.raises(UsageError, match="without the costs of a TPM"):
+        free.predict(entries=1, mode="none", banks=4)
+    with pytest.raises(UsageError, match="without the costs of a TPM"):
+        free.predict(entries=1, mode="none", units=units(none=plain(MS)))
+    fitted = fit_boots(boots, units=units(none=plain(MS)))
+    with pytest.raises(UsageError, match="mode 'hmac' is not known"):
+        fitted.predict(entries=1, mode="hmac", units=units(none=plain(MS)))
+    with pytest.raises(UsageError, match="no boot to predict with it"):
+        WhatIf(banks=4).from_boots(fitted)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,7 @@ def test_vendor_medians_follow_from_those_by_firmware() -> None:
         (f"reference:tpmscan-firmware/{PROXY_TPM}", PROXY_TPM),
         ("reference:infineon 7.85.17", PROXY_TPM),
         ("reference:TPMSCAN/amd ftpm (all firmware)", "AMD fTPM (all firmware)"),
+        ("reference:tpmscan-firmware/infineon slb9670 7.61", "Infineon SLB9670 7.61.10.57600"),
     ],
 )
 def test_a_tpm_is_found_by_any_of_its_names(name: str, found: str) -> None:

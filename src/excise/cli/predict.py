@@ -41,7 +41,7 @@ def predict(
             "--tpm",
             metavar="TPM",
             help="A capture of `excise tpm bench`, a record, or reference:NAME (see `excise tpm "
-            "compare --list`). May be given several times.",
+            "compare --list`). May be given several times; with boots the first is their own.",
             show_default=False,
         ),
     ] = None,
@@ -141,10 +141,11 @@ def predict(
             boot for name in boots for boot in boots_of(open_dataset(name), task=task, modes=modes)
         ]
         fitted, others = split_boots(measured, fitted=fit or [])
-        if len(units) > 1:
-            raise UsageError("boots ran with one TPM", hint="Give --tpm once")
         model = fit_boots(fitted, units=units[0] if units else None, stage=stage)
-        found = [*(model.predict_boot(boot) for boot in others), *what_if.from_boots(model)]
+        found = [
+            *(model.predict_boot(boot) for boot in others),
+            *what_if.from_boots(model, others=units[1:]),
+        ]
     else:
         _require_enough(units=units, entries=what_if.entries)
         found = what_if.from_units(units)

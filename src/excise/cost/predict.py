@@ -185,7 +185,13 @@ class BootModel:
     notes: Sequence[str] = ()
     _columns: Sequence[str] = ()
     _inverse: _Matrix = field(repr=False, default_factory=lambda: np.zeros((0, 0)))
-    _units_ns: Mapping[str, float] | None = None
+    _units: UnitCosts | None = None
+
+    @property
+    def _units_ns(self) -> Mapping[str, float] | None:
+        if self._units is None:
+            return None
+        return {mode: cost.mean_ns for mode, cost in self._units.costs.items()}
 
     def predict(
         self,
@@ -194,22 +200,38 @@ class BootModel:
         mode: str,
         name: str = "",
         measured_ns: float | None = None,
+        units: UnitCosts | None = None,
+        banks: int | None = None,
     ) -> Prediction:
         """Return what a boot with so many entries would take, with its 95 % interval.
 
-        The interval is that of one new boot: of the fitted line and of a boot's own spread.
+        The interval is that of one new boot: of the fitted line and of a boot's own spread. How
+        well the costs of another TPM or of further banks are known is not in it.
+
+        Args:
+            entries: Measurements.
+            mode: How PCR extends are protected.
+            name: What reports call it.
+            measured_ns: What was measured, for the error.
+            units: Costs of the TPM to predict for; those that the fit was made with when None.
+            banks: PCR banks to extend, where it differs from those that the costs are of.
 
         Raises:
-            UsageError: If the fit has no unit cost for the mode.
+            UsageError: If a mode has no unit cost, or another TPM or number of banks is asked for
+                and the fit was made without the costs of its own.
         """
         _check_entries(entries)
+        if units is not None or banks is not None:
+            return self._elsewhere(
+                units or self._own_units(), entries=entries, mode=mode, banks=banks, name=name
+            )
         if mode not in self.unit_ns:
             known = ", ".join(self.unit_ns)
             raise UsageError(
                 f"the boots tell nothing of mode {mode!r}", hint=f"Modes in the fit: {known}"
             )
         predicted = self.base_ns + entries * self.unit_ns[mode]
-        half = self._half_width(entries, mode)
+        half = self._half_width(_row(entries, mode, self._columns, self._units_ns))
         return Prediction(
             name=name or f"{entries} entries, {mode}",
             mode=mode,
@@ -233,12 +255,41 @@ class BootModel:
             measured_ns=boot.duration_ns(self.stage),
         )
 
-    def _half_width(self, entries: int, mode: str) -> float | None:
+    def _own_units(self) -> UnitCosts:
+        if self._units is None:
+            raise UsageError(
+                "a fit without the costs of a TPM tells nothing of another, or of other banks",
+                hint="Give the TPM that the boots ran with: --tpm",
+            )
+        return self._units
+
+    def _elsewhere(
+        self, units: UnitCosts, *, entries: int, mode: str, banks: int | None, name: str
+    ) -> Prediction:
+        """Return a boot of the same base and overlap, with a TPM or banks of other costs."""
+        self._own_units()
+        assert self.overlap is not None, "a fit with the costs of a TPM has an overlap"
+        extend_ns = units.of(mode).mean_ns + _banks_ns(units, banks)
+        predicted = self.base_ns + entries * extend_ns * self.overlap
+        half = self._half_width(np.array([1.0, entries * extend_ns]))
+        return Prediction(
+            name=name or f"{entries} entries, {mode}",
+            mode=mode,
+            entries=entries,
+            predicted_ns=predicted,
+            unit_ns=extend_ns * self.overlap,
+            low_ns=None if half is None else predicted - half,
+            high_ns=None if half is None else predicted + half,
+            interval="" if half is None else "95 % of the fit",
+            base_ns=self.base_ns,
+            basis=f"{self.boots} boots, with the extends of {units.name}",
+        )
+
+    def _half_width(self, row: _Matrix) -> float | None:
         if self.residual_sd_ns is None:
             return None
         from scipy import stats as scipy_stats
 
-        row = _row(entries, mode, self._columns, self._units_ns)
         spread = self.residual_sd_ns * math.sqrt(1.0 + float(row @ self._inverse @ row))
         return float(scipy_stats.t.ppf((1.0 + LEVEL) / 2.0, self.degrees)) * spread
 
@@ -296,9 +347,7 @@ def fit_boots(
         notes=tuple(_fit_notes(len(boots), columns, overlap, unit_ns)),
         _columns=tuple(columns),
         _inverse=inverse,
-        _units_ns=None
-        if units is None
-        else {mode: cost.mean_ns for mode, cost in units.costs.items()},
+        _units=units,
     )
     return _with_known(model, boots)
 

@@ -151,7 +151,7 @@ def find_tpm(name: str) -> CatalogueTpm:
         [tpm for tpm in tpms if tpm.identifier.removeprefix(PREFIX).lower() == wanted],
         [tpm for tpm in tpms if tpm.source.removeprefix(PREFIX).lower() == wanted],
         [tpm for tpm in tpms if tpm.name.lower() == wanted],
-        [tpm for tpm in tpms if all(word in tpm.name.lower() for word in wanted.split())],
+        [tpm for tpm in tpms if all(word in tpm.identifier.lower() for word in wanted.split())],
     ):
         if len(fits) == 1:
             return fits[0]

@@ -44,27 +44,43 @@ class WhatIf:
         for mode in self.modes:
             require_mode(mode)
 
-    def from_boots(self, model: BootModel) -> list[Prediction]:
+    def from_boots(self, model: BootModel, *, others: Sequence[UnitCosts] = ()) -> list[Prediction]:
         """Return what a fit to boots predicts.
 
+        Args:
+            model: The fit.
+            others: Further TPMs to predict the same boots with, after their own.
+
         Raises:
-            UsageError: If the fit has no such mode, or a knob is set whose value the boots tell.
+            UsageError: If the fit has no such mode, a knob is set whose value the boots tell, or
+                one that needs entries stands without.
         """
         told = {
             "overlap": self.overlap != 1.0,
             "entry work": self.entry_work_ns != 0.0,
             "base": self.base_ns is not None,
-            "number of banks": self.banks is not None,
         }
         if given := [name for name, is_set in told.items() if is_set]:
             raise UsageError(
                 f"boots tell the {' and the '.join(given)} themselves",
                 hint="Leave it out, or predict from --tpm without boots",
             )
+        if (others or self.banks is not None) and not self.entries:
+            raise UsageError(
+                "another TPM or number of banks, and no boot to predict with it",
+                hint="Give the number of measurements: --entries 444",
+            )
         return [
-            model.predict(entries=count, mode=mode, name=f"{words}, {mode}")
+            model.predict(
+                entries=count,
+                mode=mode,
+                name=f"{words}, {mode}" + (f", {units.name}" if units is not None else ""),
+                units=units,
+                banks=self.banks,
+            )
+            for units in (None, *others)
             for count, words in self._variants()
-            for mode in (self.modes or model.unit_ns)
+            for mode in (self.modes or (model.unit_ns if units is None else units.costs))
         ]
 
     def from_units(self, units: Sequence[UnitCosts]) -> list[Prediction]:
