@@ -65,14 +65,19 @@ NEVER = [
 ]
 
 
-def disk_image() -> Path:
-    """Return a raw disk that boots by itself, built at its first use; needs root."""
+def disk_image(*further: str) -> Path:
+    """Return a raw disk that boots by itself, built at its first use; needs root.
+
+    Args:
+        *further: Packages that are installed beside those of a bootable machine.
+    """
     tool = packages.fetch("mmdebstrap")
-    key = digest_of("reboot 1", PACKAGES, GRUB_DEFAULTS, NETWORK, FAILS_ONCE, tool.version)
+    wanted = ",".join((PACKAGES, *further))
+    key = digest_of("reboot 1", wanted, GRUB_DEFAULTS, NETWORK, FAILS_ONCE, tool.version)
 
     def build(into: Path) -> None:
         command = ["perl", str(tool.root / "usr/bin/mmdebstrap"), "--variant=minbase"]
-        command += ["--format=tar", f"--include={PACKAGES}", "--skip=output/mknod"]
+        command += ["--format=tar", f"--include={wanted}", "--skip=output/mknod"]
         command += [f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "man")]
         tree = into / "tree"
         programs = {"PATH": f"{tool.root}/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -150,13 +155,18 @@ def _write_disk(tree: Path, into: Path) -> None:
 
 
 @contextmanager
-def reboot_guest(folder: Path) -> Iterator[SshTarget]:
-    """Boot a guest on a disk of its own, persistent from boot to boot; give it as a target."""
+def reboot_guest(folder: Path, *further: str) -> Iterator[SshTarget]:
+    """Boot a guest on a disk of its own, persistent from boot to boot; give it as a target.
+
+    Args:
+        folder: Where its disk, its console's text and the key to log in are.
+        *further: Packages that it has beside those of a bootable machine.
+    """
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")], check=True
     )
     disk = folder / "disk.raw"
-    subprocess.run(["cp", "--sparse=always", str(disk_image()), str(disk)], check=True)
+    subprocess.run(["cp", "--sparse=always", str(disk_image(*further)), str(disk)], check=True)
     _let_in(disk, (folder / "key.pub").read_bytes(), folder=folder)
     port = free_port()
     command = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none"]
