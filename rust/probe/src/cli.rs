@@ -3,7 +3,7 @@
 use crate::error::ProbeError;
 use crate::mechanism::Wanted;
 use crate::workload;
-use crate::{exec, launch, run, trace};
+use crate::{appraise, exec, launch, run, trace};
 use lexopt::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,6 +18,8 @@ pub enum Command {
     Run(run::Options),
     /// Become another program under mechanisms.
     Exec(exec::Options),
+    /// Try what IMA does about a file without a label.
+    Appraise(appraise::Options),
     /// Print facts.
     Info,
     /// Serve requests.
@@ -36,6 +38,7 @@ Usage: excise-probe COMMAND [OPTIONS]
   run      measure one workload, under Landlock or seccomp if wanted; prints one JSON line
   exec     put itself under Landlock or seccomp, then become another program
   info     print what this kernel and machine offer, as one JSON line
+  appraise print in which mode IMA appraises files, found by trying, as one JSON line
   launch   run commands one after the other, measured; requests on standard input
   trace    trace hooks of the security framework and other kernel functions
 
@@ -57,6 +60,17 @@ Print what this kernel and machine offer, each found by trying, as one JSON line
 Usage: excise-probe info
 
 Example: excise-probe info
+";
+
+const APPRAISE_HELP: &str = "\
+Write a file, take its label (security.ima) away and open it again; print what happened as one JSON
+line: refused means enforce, labelled anew fix, opened log, and never labelled off. Needs root.
+
+Usage: excise-probe appraise [OPTIONS]
+
+  --directory DIR     where it is tried, on a file system that the policy appraises (TMPDIR, or /tmp)
+
+Example: excise-probe appraise --directory /var/tmp
 ";
 
 const LAUNCH_HELP: &str = "\
@@ -127,7 +141,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Probe
     let mut parser = lexopt::Parser::from_iter(words);
     match parser.next().map_err(usage)? {
         None => Err(usage(
-            "a command is missing: run, exec, info, launch or trace (see --help)",
+            "a command is missing: run, exec, info, appraise, launch or trace (see --help)",
         )),
         Some(Short('h') | Long("help")) => Ok(Command::Print(HELP.to_owned())),
         Some(Short('V') | Long("version")) => Ok(Command::Print(format!(
@@ -138,12 +152,13 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Probe
             Some("run") => parse_run(&mut parser),
             Some("exec") => parse_exec(&mut parser),
             Some("info") => parse_info(&mut parser),
+            Some("appraise") => parse_appraise(&mut parser),
             Some("launch") => parse_launch(&mut parser),
             Some("trace") => trace::parse(&mut parser).map(Command::Trace),
             Some("held") => parse_held(&mut parser),
             Some("true") => Ok(Command::True),
             _ => Err(usage(format!(
-                "unknown command {}: expected run, exec, info, launch or trace",
+                "unknown command {}: expected run, exec, info, appraise, launch or trace",
                 word.to_string_lossy()
             ))),
         },
@@ -283,6 +298,18 @@ fn parse_info(parser: &mut lexopt::Parser) -> Result<Command, ProbeError> {
     }
 }
 
+fn parse_appraise(parser: &mut lexopt::Parser) -> Result<Command, ProbeError> {
+    let mut directory = std::env::temp_dir();
+    while let Some(argument) = parser.next().map_err(usage)? {
+        match argument {
+            Short('h') | Long("help") => return Ok(Command::Print(APPRAISE_HELP.to_owned())),
+            Long("directory") => directory = PathBuf::from(parser.value().map_err(usage)?),
+            other => return Err(usage(other.unexpected())),
+        }
+    }
+    Ok(Command::Appraise(appraise::Options { directory }))
+}
+
 fn parse_launch(parser: &mut lexopt::Parser) -> Result<Command, ProbeError> {
     let mut options = launch::Options::default();
     while let Some(argument) = parser.next().map_err(usage)? {
@@ -364,6 +391,7 @@ mod tests {
             &["run", "--help"],
             &["exec", "--help"],
             &["info", "--help"],
+            &["appraise", "--help"],
             &["launch", "--help"],
         ] {
             let Command::Print(text) = read(words).unwrap() else {
@@ -384,5 +412,6 @@ mod tests {
         assert!(reason(&["exec", "--landlock"]).contains("command is missing"));
         assert!(reason(&["launch", "--journal-fd"]).contains("journal-fd"));
         assert!(reason(&["info", "extra"]).contains("extra"));
+        assert!(reason(&["appraise", "--colour"]).contains("colour"));
     }
 }

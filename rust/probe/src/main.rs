@@ -7,6 +7,7 @@
 #![warn(clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod appraise;
 mod cli;
 mod error;
 mod exec;
@@ -38,6 +39,7 @@ fn perform(command: Command) -> Result<u8, ProbeError> {
     match command {
         Command::True => Ok(0),
         Command::Print(text) => print(&text).map(|()| 0),
+        Command::Appraise(options) => print_line(appraise::main(&options)?).map(|()| 0),
         Command::Info => print_line(info::main()?).map(|()| 0),
         Command::Launch(options) => launch::main(options),
         Command::Trace(asked) => {

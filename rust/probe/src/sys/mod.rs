@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod attributes;
 pub mod calls;
 pub mod clock;
 pub mod fd;
