@@ -16,6 +16,7 @@ from excise.errors import ExciseError
 Execute = Callable[[Exec], ExecResult]
 ReadFile = Callable[[str], str]
 SECCOMP_MODE_FILTER: Final = 2  # linux/seccomp.h
+_IMA_COUNT: Final = "/sys/kernel/security/ima/runtime_measurements_count"
 _TIMEOUT_NS: Final = 60_000_000_000
 
 
@@ -50,7 +51,9 @@ def check_effects(
     effects = []
     if configuration.probe:
         effects.append(_probe_effect(configuration, work_directory, ask))
-    for check in configuration.took_effect:
+    if configuration.ima_appraise is not None:
+        effects.append(_appraise_effect(configuration, work_directory, ask))
+    for check in (*_implied(configuration), *configuration.took_effect):
         try:
             how, expected, got, passed = _look(check, configuration, execute, prefix, read_file)
         except ExciseError as error:
@@ -90,6 +93,38 @@ def _probe_effect(
     got = ", ".join(f"{name}={value}" for name, value in mechanism.items())
     passed = all(_is_proven(words, mechanism) for words in _mechanisms(configuration.probe))
     return _effect(configuration.name, "probe", expected, got, passed=passed)
+
+
+def _implied(configuration: Configuration) -> list[TookEffect]:
+    """Return the checks of what a configuration says it boots with."""
+    checks = []
+    if configuration.lsm is not None:
+        pattern = configuration.lsm_pattern()
+        checks.append(TookEffect(file="/sys/kernel/security/lsm", matches=pattern))
+    if configuration.fips is not None:
+        state = str(int(configuration.fips))
+        checks.append(TookEffect(file="/proc/sys/crypto/fips_enabled", equals=state))
+    if configuration.measures is not None:
+        # Without a policy the list holds the boot aggregate, or nothing.
+        pattern = r"^([2-9]|\d\d+)$" if configuration.measures else "^[01]$"
+        checks.append(TookEffect(file=_IMA_COUNT, matches=pattern))
+    return checks
+
+
+def _appraise_effect(
+    configuration: Configuration, work_directory: str, ask: Callable[..., Any]
+) -> Effect:
+    """Have the probe take a file's label away and open it: refused only where IMA enforces."""
+    wanted = str(configuration.ima_appraise)
+    how = "probe appraise"
+    try:
+        answer = ask("appraise", "--directory", work_directory)
+    except ExciseError as error:
+        return _effect(configuration.name, how, wanted, str(error), passed=False)
+    mode = str(answer.get("ima_appraise"))
+    opened = "opened" if answer.get("opened_without_label") else "refused"
+    got = f"{mode} (a file without a label was {opened})"
+    return _effect(configuration.name, how, wanted, got, passed=mode == wanted)
 
 
 def _mechanisms(words: list[str]) -> list[list[str]]:

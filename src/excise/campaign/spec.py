@@ -10,11 +10,12 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from excise.campaign.boot_keys import BootKeys, check_boot_keys
 from excise.campaign.target_spec import (
+    BootsSpec,
     ConsoleSpec,
     LabTarget,
     LocalTarget,
-    SshTarget,
     TargetSpec,
 )
 from excise.errors import SpecError, UsageError
@@ -50,8 +51,12 @@ class TookEffect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     exit_code: int = 0
 
 
-class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Configuration(
+    BootKeys, msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """A state of the mechanism: what differs between arms, and nothing else.
+
+    `BootKeys` has those of its keys that take a boot.
 
     Attributes:
         prefix: Words put before every command.
@@ -64,7 +69,6 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         preset: In the lab: preset that its guests boot with; the one of its own name by default.
         kernel: In the lab: kernel of its guests, where it is not the machine's.
         modules: In the lab: folder of the modules of a kernel given by path.
-        cmdline: In the lab, and with reboots: words added to the kernel's command line.
     """
 
     name: Name
@@ -78,7 +82,6 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     preset: str | None = None
     kernel: str | None = None
     modules: str | None = None
-    cmdline: str = ""
 
     def wrapped(self, words: Iterable[str]) -> list[str]:
         """Return a command with the variables and the prefix, for a shell elsewhere."""
@@ -190,14 +193,14 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def runs(self) -> int:
         """Return how many runs the whole campaign has."""
-        if isinstance(self.target, SshTarget) and self.target.entry == "boot":
+        if self.target.entry == "boot":
             in_a_boot = sum(self.runs_in_boot(task) for task in self.tasks)
             return (self.warmup + self.blocks) * len(self.arms) * in_a_boot
         return (1 + self.warmup + self.blocks) * len(self.arms) * len(self.tasks)
 
     def runs_in_boot(self, task: Task) -> int:
         """Return how often a task is run in a boot: the first run, and those that count."""
-        if task.workload == BOOT or not isinstance(self.target, SshTarget):
+        if task.workload == BOOT or not isinstance(self.target, BootsSpec):
             return 1
         return 1 + self.target.runs_per_boot
 
@@ -331,8 +334,7 @@ def checked(campaign: Campaign, *, source: str) -> Campaign:
     if campaign.sync_interval != "never":
         _parsed(parse_duration, campaign.sync_interval, source, "sync_interval")
     for index, configuration in enumerate(campaign.configurations):
-        for check in configuration.took_effect:
-            _check_effect(check, source, f"configurations[{index}].took_effect")
+        _check_configuration(configuration, campaign.target, source, f"configurations[{index}]")
     for index, task in enumerate(campaign.tasks):
         _check_task(task, source, f"tasks[{index}]")
         for name in ("send", "until", "failed"):
@@ -351,6 +353,30 @@ def _unique(names: list[str], key: str, source: str) -> None:
             raise SpecError(
                 f"the name {name!r} is given twice", source=source, key=f"{key}[{index}].name"
             )
+
+
+def _check_configuration(
+    configuration: Configuration, target: TargetSpec, source: str, key: str
+) -> None:
+    for check in configuration.took_effect:
+        _check_effect(check, source, f"{key}.took_effect")
+    given = configuration.keys_given
+    if isinstance(target, LabTarget):
+        if others := [name for name in given if name != "cmdline"]:
+            raise SpecError(
+                "belongs to campaigns with reboots",
+                source=source,
+                key=f"{key}.{others[0]}",
+                hint="In the lab a preset says so, and proves it: `excise lab list`",
+            )
+    elif given and target.entry != "boot":
+        raise SpecError(
+            "takes effect with a boot only",
+            source=source,
+            key=f"{key}.{given[0]}",
+            hint='reboot = true under [target], or kind = "lab"',
+        )
+    check_boot_keys(configuration, loads_policy=bool(configuration.setup), source=source, key=key)
 
 
 def _check_effect(check: TookEffect, source: str, key: str) -> None:
