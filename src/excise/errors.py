@@ -47,6 +47,10 @@ class UsageError(ExciseError):
     exit_code = 2
 
 
+class OutputError(UsageError):
+    """What was named for an output cannot be written there, or is taken by something else."""
+
+
 class SpecError(UsageError):
     """A campaign file has a wrong key or value.
 

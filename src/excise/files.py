@@ -1,19 +1,44 @@
-"""Files read whole, up to a size: a device or a pipe named by mistake has no end.
+"""Files: read whole up to a size, read in pieces, and the error where one cannot be written.
 
-A file too large for that is read in pieces, by who can, and must not change meanwhile.
+A device or a pipe named by mistake has no end. A file too large for memory is read in pieces, by
+who can, and must not change meanwhile. An output that cannot be written is in a wrong place, or
+this host has no room for it, whoever writes it.
 """
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
-from excise.errors import FormatError
+from excise.errors import ExciseError, FormatError, HostError, OutputError
 
 LIMIT_BYTES: Final = 1 << 30
 """More than any key, policy, manifest or PCR file, and little enough for memory."""
 _PIECE_BYTES: Final = 1 << 20
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def lacks_room(error: OSError) -> bool:
+    """Return whether a write failed for want of room, and not because of where it went."""
+    return error.errno in _NO_ROOM
+
+
+def unwritable(error: OSError, *, source: str | Path, hint: str | None = None) -> ExciseError:
+    """Return the error that says an output cannot be written.
+
+    Args:
+        error: What the system said.
+        source: The output, as the user named it.
+        hint: What to do, if known.
+
+    Returns:
+        An `OutputError`, or a `HostError` where the place is right and has no room.
+    """
+    kind = HostError if lacks_room(error) else OutputError
+    reason = f"cannot be written ({error.strerror or error})"
+    return kind(reason, source=str(source), hint=hint)
 
 
 def read_whole(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:

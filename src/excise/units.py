@@ -145,6 +145,26 @@ def parse_percentage(text: str) -> float:
     return float(match[1]) / 100.0
 
 
+def parse_hex(text: str, *, option: str) -> bytes:
+    """Return bytes given in hexadecimal; the text is never repeated, as it may be a secret.
+
+    Args:
+        text: Pairs of digits, with or without spaces between them.
+        option: The option or field it was given for.
+
+    Raises:
+        UsageError: If it is anything else.
+
+    Examples:
+        >>> parse_hex("00ff", option="--nonce")
+        b'\\x00\\xff'
+    """
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise UsageError(f"{option} is not hexadecimal") from None
+
+
 def _rounded(value: float, digits: int) -> str:
     """Return the value with that many significant digits, but all before the point."""
     if value == 0.0:

@@ -26,7 +26,7 @@ from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
 from excise.capture.journal import Effect, Run, Session, encode
 from excise.capture.manifest import Manifest
 from excise.capture.store import JOURNAL, MANIFEST, Capture, read_manifest
-from excise.errors import CaptureError, EffectError, HostError, Refused
+from excise.errors import CaptureError, EffectError, HostError, OutputError, Refused
 
 
 def planned(campaign: Campaign) -> list[tuple[int, int, str, str, int, str]]:
@@ -137,13 +137,13 @@ def test_another_campaign_does_not_go_on_in_this_capture(tmp_path: Path) -> None
     campaign = small_campaign(tmp_path / "marks", blocks=1)
     run_campaign(campaign, tmp_path / "c")
     other = msgspec.structs.replace(campaign, seed=8, margin="3%")
-    with pytest.raises(CaptureError, match="holds another campaign: seed, margin differ"):
+    with pytest.raises(OutputError, match="holds another campaign: seed, margin differ"):
         run_campaign(other, tmp_path / "c")
     with Capture.create(
         tmp_path / "imported", Manifest(id="1", created="", title="t", origin="imported")
     ):
         pass
-    with pytest.raises(CaptureError, match="holds imported data"):
+    with pytest.raises(OutputError, match="holds imported data"):
         run_campaign(campaign, tmp_path / "imported")
 
 
@@ -156,7 +156,7 @@ def test_a_campaign_gets_more_blocks_in_the_order_it_would_have_had(tmp_path: Pa
     manifest = read_manifest(tmp_path / "c")
     assert manifest.campaign["blocks"] == 5
     assert manifest.notes[0].startswith("Extended from 2 to 5 blocks.")
-    with pytest.raises(CaptureError, match="holds another campaign: blocks differ"):
+    with pytest.raises(OutputError, match="holds another campaign: blocks differ"):
         run_campaign(campaign, tmp_path / "c")
 
 

@@ -20,7 +20,7 @@ from excise.collect.tpm import tasks, wire
 from excise.collect.tpm.codes import COMMANDS
 from excise.collect.tpm.sessions import HmacMismatchError
 from excise.cost.tpm_record import record_of
-from excise.errors import CaptureError, HostError, UsageError
+from excise.errors import HostError, OutputError, UsageError
 from excise.events.dataset import Dataset
 from excise.events.load import load_capture
 from software_tpm import SoftwareTpm, require, software_tpm
@@ -389,7 +389,7 @@ def test_an_interrupted_bench_is_gone_on_with_by_the_same_command(
         assert sorted(rows["block"]) == list(range(7)), (task, arm)
     assert second.verified > first.verified
     assert dataset.losses[0].reason.startswith("torn last line")
-    with pytest.raises(CaptureError, match="already exists and is complete"):
+    with pytest.raises(OutputError, match="already exists and is complete"):
         run_tpm_bench(swtpm.tcti, path, blocks=6, only=only)
 
 
@@ -402,7 +402,7 @@ def test_another_tpms_capture_is_not_gone_on_with(swtpm: SoftwareTpm, tmp_path: 
     run_tpm_bench(swtpm.tcti, path, blocks=2, only=["ReadClock"], on_step=stop)
     manifest = path / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"SW TPM"', '"SLB9670"'))
-    with pytest.raises(CaptureError, match=r"another TPM.*SLB9670 against SW TPM"):
+    with pytest.raises(OutputError, match=r"another TPM.*SLB9670 against SW TPM"):
         run_tpm_bench(swtpm.tcti, path, blocks=2, only=["ReadClock"])
 
 

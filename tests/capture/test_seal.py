@@ -12,7 +12,7 @@ from excise.capture.archive import pack, unpacked
 from excise.capture.journal import Calibration
 from excise.capture.seal import broken_seal_lines, read_seal, require_unbroken, seal
 from excise.capture.store import JOURNAL, Capture
-from excise.errors import CaptureError, Refused
+from excise.errors import CaptureError, OutputError, Refused
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def test_an_untouched_seal_holds(sealed: Path) -> None:
 
 
 def test_a_sealed_capture_is_refused_for_writing(sealed: Path) -> None:
-    with pytest.raises(CaptureError, match="is sealed"):
+    with pytest.raises(OutputError, match="is sealed"):
         Capture.open(sealed)
-    with pytest.raises(CaptureError, match="sealed already"):
+    with pytest.raises(OutputError, match="sealed already"):
         seal(sealed)
 
 
@@ -103,7 +103,7 @@ def test_a_cut_archive_is_an_error_not_a_traceback(sealed: Path, tmp_path: Path)
 def test_a_capture_is_not_sealed_under_its_writer(tmp_path: Path) -> None:
     with (
         Capture.create(tmp_path / "c", manifest()),
-        pytest.raises(CaptureError, match="another process is writing"),
+        pytest.raises(OutputError, match="another process is writing"),
     ):
         seal(tmp_path / "c")
     assert not (tmp_path / "c" / "seal.json").exists()

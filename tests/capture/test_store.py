@@ -21,7 +21,7 @@ from excise.capture.store import (
     journal_records,
     read_manifest,
 )
-from excise.errors import CaptureError
+from excise.errors import CaptureError, HostError, OutputError
 
 
 def records(path: Path) -> list[object]:
@@ -55,14 +55,14 @@ def test_a_torn_last_line_is_dropped_and_declared(tmp_path: Path) -> None:
 def test_two_writers_are_refused(tmp_path: Path) -> None:
     with (
         Capture.create(tmp_path / "c", manifest()),
-        pytest.raises(CaptureError, match="another process is writing"),
+        pytest.raises(OutputError, match="another process is writing"),
     ):
         Capture.open(tmp_path / "c")
 
 
 def test_an_existing_folder_with_content_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(CaptureError, match="already exists"):
+    with pytest.raises(OutputError, match="already exists"):
         Capture.create(tmp_path, manifest())
     assert (tmp_path / "mine.txt").read_text() == "precious"
 
@@ -70,7 +70,7 @@ def test_an_existing_folder_with_content_is_not_overwritten(tmp_path: Path) -> N
 def test_raw_data_is_never_overwritten(tmp_path: Path) -> None:
     with Capture.create(tmp_path / "c", manifest()) as capture:
         capture.add_raw("../../a.log", b"one")
-        with pytest.raises(CaptureError, match="already exists"):
+        with pytest.raises(OutputError, match="already exists"):
             capture.add_raw("a.log", b"two")
     assert (tmp_path / "c" / "raw" / "a.log").read_bytes() == b"one"
 
@@ -153,7 +153,7 @@ def test_what_creating_left_when_it_was_cut_short_is_taken_over(tmp_path: Path) 
     assert read_manifest(tmp_path / "c") == manifest()
     (tmp_path / "d" / "raw").mkdir(parents=True)
     (tmp_path / "d" / "raw" / "mine").write_text("precious")
-    with pytest.raises(CaptureError, match="already exists"):
+    with pytest.raises(OutputError, match="already exists"):
         Capture.create(tmp_path / "d", manifest())
 
 
@@ -161,15 +161,15 @@ def test_a_journal_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     Capture.create(tmp_path / "c", manifest()).close()
     (tmp_path / "c" / JOURNAL).unlink()
     (tmp_path / "c" / JOURNAL).mkdir()
-    with pytest.raises(CaptureError, match=r"journal\.jsonl: cannot be written"):
+    with pytest.raises(OutputError, match=r"journal\.jsonl: cannot be written"):
         Capture.open(tmp_path / "c")
 
 
 def test_a_file_in_the_place_of_a_capture_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "c").write_text("precious")
-    with pytest.raises(CaptureError, match="already exists"):
+    with pytest.raises(OutputError, match="already exists"):
         Capture.create(tmp_path / "c", manifest())
-    with pytest.raises(CaptureError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot be written"):
         Capture.create(tmp_path / "c" / "below", manifest())
     assert (tmp_path / "c").read_text() == "precious"
 
@@ -182,7 +182,7 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (60, hard))
         try:
-            with pytest.raises(CaptureError, match="the disk is full") as caught:
+            with pytest.raises(HostError, match="the disk is full") as caught:
                 capture.append(Calibration(task="read", operations=2))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -98,7 +98,7 @@ def test_quotes_are_checked_by_the_keys_of_a_folder(
         (["--reference", "a", "--policy", "b"], "--reference takes the place"),
         (["--not-verified-since", "soon"], "is no time"),
         (["--state", "/proc/none/s.sqlite"], "cannot be opened"),
-        (["--results", "/proc/none"], "cannot be made"),
+        (["--results", "/proc/none"], "cannot be written"),
         (["--report", "page.unknown"], "tells no format"),
     ],
 )

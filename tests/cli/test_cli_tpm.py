@@ -80,7 +80,7 @@ def test_a_bench_prints_its_table_and_writes_a_capture(
     assert f"Wrote {path} (" in err
     assert "complete" in err
     code, _, err = excise(*words, "-o", path)
-    assert code == 3
+    assert code == 2
     assert "already exists" in err
     assert excise(*words, "-o", path, "--force")[0] == 0
 

@@ -8,7 +8,7 @@ import pytest
 
 from excise.capture.journal import Event
 from excise.cost.boot import boot_rows
-from excise.errors import CaptureError, FormatError, UsageError
+from excise.errors import FormatError, OutputError, UsageError
 from excise.events.boot_capture import add_boot
 from excise.events.load import load_capture
 from excise.events.one_boot import merge_boot
@@ -110,5 +110,5 @@ def test_a_boot_is_not_added_to_another_capture(tmp_path: Path) -> None:
     path = write(
         tmp_path / "other.excise", [run(0), Event(sequence=0, layer="l", event="e", value=1)]
     )
-    with pytest.raises(CaptureError, match="no capture of recorded boots"):
+    with pytest.raises(OutputError, match="no capture of recorded boots"):
         add_boot(path, inputs=[], reading=_merged(TIME))

@@ -118,7 +118,7 @@ def verified_guest(
         on_progress: Called at each stage of the guest.
 
     Raises:
-        CaptureError: If the capture cannot be written.
+        OutputError: If the capture cannot be written.
         HostError: If the guest fails.
         FormatError: If its evidence cannot be read.
     """

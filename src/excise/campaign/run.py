@@ -22,7 +22,7 @@ from excise.capture.journal import Calibration, Effect, Run, Session
 from excise.capture.manifest import Manifest
 from excise.capture.store import MANIFEST, Capture, journal_chunks, new_id, now
 from excise.cost.facts import disagreements
-from excise.errors import CaptureError, EffectError, Refused
+from excise.errors import CaptureError, EffectError, OutputError, Refused
 
 _RUN_LINE: Final = b'\n{"kind":"run",'
 
@@ -84,7 +84,7 @@ def run_campaign(
         on_interrupt: Called when an interrupt is about to wait for what is in progress.
 
     Raises:
-        CaptureError: If `path` holds another campaign, is sealed, or cannot be written.
+        OutputError: If `path` holds another campaign, is sealed, or cannot be written.
         Refused: If the capture was begun under other conditions, such as another kernel.
         EffectError: If a configuration did not take effect; nothing was measured under it.
         HostError: If a program is missing, the kernel lacks a mechanism, or a guest fails.
@@ -109,7 +109,7 @@ def _opened(campaign: Campaign, path: Path, target: Target) -> Iterator[tuple[Ca
     with Capture.open(path) as capture:
         kept = capture.manifest.campaign
         if not kept:
-            raise CaptureError("holds imported data, not a campaign", source=str(path))
+            raise OutputError("holds imported data, not a campaign", source=str(path))
         before = from_plain(kept, source=str(path / MANIFEST))
         differing = _differing_keys(before, campaign)
         longer = differing == ["blocks"] and campaign.blocks > before.blocks
@@ -120,7 +120,7 @@ def _opened(campaign: Campaign, path: Path, target: Target) -> Iterator[tuple[Ca
             yield capture, 0
             return
         if differing and not longer:
-            raise CaptureError(
+            raise OutputError(
                 f"holds another campaign: {', '.join(differing)} differ",
                 source=str(path),
                 hint="Give another path with -o; the same campaign, or one of more blocks, goes on",

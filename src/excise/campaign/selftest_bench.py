@@ -185,7 +185,7 @@ def run_bench(
         on_run: Called after each start with starts done, starts in all, and its task.
 
     Raises:
-        CaptureError: If the capture cannot be written.
+        OutputError: If the capture cannot be written.
     """
     per_block = sum(len(subject.measure) + 1 for subject in subjects)
     with Capture.create(path, _manifest(subjects, seed)) as capture:

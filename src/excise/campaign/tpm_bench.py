@@ -37,7 +37,7 @@ from excise.collect.tpm.tasks import EXTEND, MODES, NONE, TASKS, Bench, Task
 from excise.collect.tpm.wire import PASSWORD, Link, TpmError, clock, open_link, u32
 from excise.cost.facts import disagreements
 from excise.cost.tpm_record import CLIENT, is_bench
-from excise.errors import CaptureError, HostError, UsageError
+from excise.errors import HostError, OutputError, UsageError
 from excise.events.dataset import Dataset
 from excise.events.load import load_capture
 
@@ -215,22 +215,22 @@ def _interrupted(path: Path, manifest: Manifest) -> Dataset | None:
     """Return what an interrupted bench of the same TPM has measured, or None for a new capture.
 
     Raises:
-        CaptureError: There is something else, or it is complete.
+        OutputError: There is something else, or it is complete.
     """
     if not (path / MANIFEST).is_file():
         return None
     found = load_capture(path)
     if not is_bench(found.manifest):
-        raise CaptureError("already exists", source=str(path), hint="Give another path with -o")
+        raise OutputError("already exists", source=str(path), hint="Give another path with -o")
     if found.sessions and found.sessions[-1].state == "finished":
-        raise CaptureError(
+        raise OutputError(
             "already exists and is complete",
             source=str(path),
             hint="Give another path with -o, or --force to replace it",
         )
     differences = disagreements(found.manifest, manifest)
     if differences or found.manifest.seed != manifest.seed:
-        raise CaptureError(
+        raise OutputError(
             f"is of another TPM, host or seed: {'; '.join(differences) or 'seed'}",
             source=str(path),
             hint="Give another path with -o, or --force to replace it",

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from excise.capture.store import MANIFEST
-from excise.errors import CaptureError
+from excise.errors import CaptureError, OutputError
+from excise.files import unwritable
 
 SUFFIX = ".tar.zst"
 MAX_UNPACKED_BYTES = 8 << 30  # ten million runs take 4 GiB; more is unpacked by hand
@@ -22,7 +23,7 @@ def pack(path: Path, target: Path) -> Path:
     Owner, group and times are left out: the same capture gives the same bytes.
 
     Raises:
-        CaptureError: If the target exists or cannot be written.
+        OutputError: If the target exists or cannot be written.
     """
     import zstandard
 
@@ -44,9 +45,9 @@ def pack(path: Path, target: Path) -> Path:
                     member, member.relative_to(path).as_posix(), recursive=False, filter=plain
                 )
     except FileExistsError as error:
-        raise CaptureError("already exists", source=str(target)) from error
+        raise OutputError("already exists", source=str(target)) from error
     except OSError as error:
-        raise CaptureError(f"cannot be written ({error.strerror})", source=str(target)) from error
+        raise unwritable(error, source=target) from error
     return target
 
 

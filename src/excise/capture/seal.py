@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from excise.capture.store import EVIDENCE, SEAL, Capture, is_partial, now, sha256_of, write_durably
-from excise.errors import CaptureError, Refused
+from excise.errors import CaptureError, OutputError, Refused
 from excise.files import read_whole
 
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
@@ -46,10 +46,10 @@ def seal(path: Path) -> Seal:
     A torn last line is dropped and declared first.
 
     Raises:
-        CaptureError: If it is sealed already, or another process is writing it.
+        OutputError: If it is sealed already, being written by another process, or unwritable.
     """
     if (path / SEAL).exists():
-        raise CaptureError("is sealed already", source=str(path))
+        raise OutputError("is sealed already", source=str(path))
     with Capture.open(path):
         digests = {name: sha256_of(path / name) for name in sealed_files(path)}
         sealed = Seal(root=root_of(digests), sealed_at=now(), digests=digests)

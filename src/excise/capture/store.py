@@ -25,8 +25,8 @@ import msgspec
 
 from excise.capture import journal
 from excise.capture.manifest import SCHEMA_VERSION, Manifest
-from excise.errors import CaptureError
-from excise.files import read_whole
+from excise.errors import CaptureError, HostError, OutputError
+from excise.files import read_whole, unwritable
 
 MANIFEST: Final = "manifest.json"
 JOURNAL: Final = "journal.jsonl"
@@ -36,6 +36,7 @@ EVIDENCE: Final = "evidence"
 PARTIAL: Final = ".partial"
 LOCK_PATIENCE_S: Final = 3.0
 CHUNK_BYTES: Final = 4 << 20
+_RESUME: Final = "Free space, then run the same command again to resume"
 
 
 def now() -> str:
@@ -67,12 +68,10 @@ class Capture:
                 path / JOURNAL, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
             )
         except OSError as error:
-            raise CaptureError(
-                f"cannot be written ({error.strerror})", source=str(path / JOURNAL)
-            ) from error
+            raise unwritable(error, source=path / JOURNAL) from error
         try:
             _lock(self._fd, source=str(path))
-        except CaptureError:
+        except OutputError:
             self.close()
             raise
 
@@ -84,16 +83,13 @@ class Capture:
         and is taken over.
 
         Raises:
-            CaptureError: If the path exists and is not an empty folder.
+            OutputError: If the path exists and is not an empty folder, or cannot be written.
         """
+        require_free(path)
         try:
-            if path.exists() and not _is_empty(path):
-                raise CaptureError(
-                    "already exists", source=str(path), hint="Give another path with -o"
-                )
             (path / RAW).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CaptureError(f"cannot be written ({error.strerror})", source=str(path)) from error
+            raise unwritable(error, source=path) from error
         _write_manifest(path, manifest)
         return cls(path, manifest, sync=sync)
 
@@ -102,10 +98,11 @@ class Capture:
         """Open an existing capture for appending; drop and declare a torn last line.
 
         Raises:
-            CaptureError: If it is sealed, in use, or not a capture.
+            OutputError: If it is sealed, in use, or cannot be written.
+            CaptureError: If it is not a capture.
         """
         if (path / SEAL).exists():
-            raise CaptureError(
+            raise OutputError(
                 "is sealed and cannot be written",
                 source=str(path),
                 hint="Start a new capture with -o",
@@ -141,7 +138,7 @@ class Capture:
         """Write another manifest in place of the one there.
 
         Raises:
-            CaptureError: If it cannot be written; the old one stays.
+            OutputError: If it cannot be written; the old one stays.
         """
         _write_manifest(self.path, manifest)
         self.manifest = manifest
@@ -150,7 +147,8 @@ class Capture:
         """Keep a raw file, given its bytes or where it is; return its path below the capture.
 
         Raises:
-            CaptureError: If a raw file of that name exists: raw data is never overwritten.
+            OutputError: If a raw file of that name exists, as raw data is never overwritten; or if
+                it cannot be written.
         """
         relative = Path(RAW) / Path(name).name
         try:
@@ -163,7 +161,9 @@ class Capture:
                 file.flush()
                 os.fsync(file.fileno())
         except FileExistsError as error:
-            raise CaptureError("already exists", source=str(self.path / relative)) from error
+            raise OutputError("already exists", source=str(self.path / relative)) from error
+        except OSError as error:
+            raise unwritable(error, source=self.path / relative) from error
         return relative
 
     def replace_raw(self, name: str, data: bytes) -> Path:
@@ -197,16 +197,12 @@ class Capture:
             if self._sync:
                 os.fdatasync(self._fd)
         except OSError as error:
-            raise CaptureError(
-                f"cannot be written ({error.strerror})",
-                source=str(self.path / JOURNAL),
-                hint="Free space, then run the same command again to resume",
-            ) from error
+            raise unwritable(error, source=self.path / JOURNAL, hint=_RESUME) from error
         if written != len(data):
-            raise CaptureError(
+            raise HostError(
                 "was written only in part: the disk is full",
                 source=str(self.path / JOURNAL),
-                hint="Free space, then run the same command again to resume",
+                hint=_RESUME,
             )
 
     def _drop_torn_line(self) -> None:
@@ -230,7 +226,7 @@ def _lock(fd: int, *, source: str) -> None:
     """Take the exclusive lock of a journal; wait a little for a launcher that is just ending.
 
     Raises:
-        CaptureError: If another process keeps it.
+        OutputError: If another process keeps it.
     """
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while True:
@@ -238,7 +234,7 @@ def _lock(fd: int, *, source: str) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > deadline:
-                raise CaptureError(
+                raise OutputError(
                     "another process is writing this capture",
                     source=source,
                     hint="Wait for it, or end it",
@@ -246,6 +242,37 @@ def _lock(fd: int, *, source: str) -> None:
             time.sleep(0.02)
         else:
             return
+
+
+def require_free(path: Path) -> None:
+    """Check that a new capture can be made at a path, as far as that is seen before it is made.
+
+    Raises:
+        OutputError: If the path is taken, or as `require_place`.
+    """
+    try:
+        taken = path.exists() and not _is_empty(path)
+    except OSError as error:
+        raise unwritable(error, source=path) from error
+    if taken:
+        raise OutputError("already exists", source=str(path), hint="Give another path with -o")
+    require_place(path)
+
+
+def require_place(path: Path) -> None:
+    """Check that a capture that does not exist could be made at a path.
+
+    Raises:
+        OutputError: If it is below what is no folder, or may not be written.
+    """
+    try:
+        above = next(each for each in (path, *path.absolute().parents) if each.exists())
+    except OSError as error:
+        raise unwritable(error, source=path) from error
+    if not above.is_dir():
+        raise OutputError(f"cannot be written ({above.name} is no folder)", source=str(path))
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise OutputError("cannot be written (Permission denied)", source=str(path))
 
 
 def _is_empty(path: Path) -> bool:
@@ -273,23 +300,35 @@ def is_partial(name: str) -> bool:
     return name.endswith(PARTIAL)
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Replace a file's content so that a crash leaves the old or the new, never a part.
 
     A symbolic link is followed. What is no regular file, such as a device or a pipe, is written to
     and not replaced. Of several writers at once, one's content stands whole.
 
+    Args:
+        path: The file.
+        data: All of its content.
+        mode: Permissions of a new file, less the umask; an existing one keeps its own.
+
     Raises:
-        OSError: If it cannot be written.
+        OutputError: If it cannot be written.
+        HostError: If there is no room.
     """
-    path = path.resolve()
+    try:
+        _replace(path.resolve(), data, mode)
+    except OSError as error:
+        raise unwritable(error, source=path) from error
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             file.write(data)
         return
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             if path.exists():
                 os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
             file.write(data)
@@ -307,10 +346,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 def _write_manifest(path: Path, manifest: Manifest) -> None:
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    try:
-        write_durably(path / MANIFEST, text)
-    except OSError as error:
-        raise CaptureError(f"cannot be written ({error.strerror})", source=str(path)) from error
+    write_durably(path / MANIFEST, text)
 
 
 def read_manifest(path: Path) -> Manifest:

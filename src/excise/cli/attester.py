@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.options import JsonOption, print_json, read_input, written_later
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +112,12 @@ def attester(
     output: Annotated[
         str | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Keep the last token.", show_default=False
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Keep the last token.",
+            show_default=False,
+            callback=written_later,
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -122,6 +127,7 @@ def attester(
     Example: excise attester --url http://127.0.0.1:8080 --loop 31 --perf
     """
     from excise.attest.attester import generate_key, parse_key
+    from excise.capture.store import write_durably
 
     if (pubx_hex or puby_hex) and key_hex is None:
         raise UsageError("--pubx-hex and --puby-hex are of a key", hint="Give --key-hex too")
@@ -144,7 +150,7 @@ def attester(
                 verifier = stack.enter_context(_verification(url, verifier_key, ca_file))
             outcomes = _loop(made, verifier, loop, quiet=as_json)
     if output is not None:
-        _keep(output, outcomes[-1].token)
+        write_durably(Path(output), outcomes[-1].token)
     _conclude(outcomes, as_json=as_json)
 
 
@@ -271,15 +277,6 @@ def _write_references(made: Attester, folder: str, build: str) -> None:
 
     write_templates(Path(folder), made.reference_templates(build))
     typer.echo(f"{folder}: the templates of build {build}", err=True)
-
-
-def _keep(path: str, token: bytes) -> None:
-    from excise.capture.store import write_durably
-
-    try:
-        write_durably(Path(path), token)
-    except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
 
 
 def _conclude(outcomes: list[Attested], *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ import typer
 from excise.cli.options import (
     FormatOption,
     JsonOption,
+    capture_written_later,
     open_dataset,
     print_json,
     print_report,
@@ -23,7 +24,13 @@ ConfigurationOption = Annotated[
     str, typer.Option("--configuration", help="Name of the configuration.")
 ]
 OutputOption = Annotated[
-    str, typer.Option("-o", "--output", help="Capture to write, or to add this boot to.")
+    str,
+    typer.Option(
+        "-o",
+        "--output",
+        help="Capture to write, or to add this boot to.",
+        callback=capture_written_later,
+    ),
 ]
 
 

@@ -11,6 +11,7 @@ import typer
 from excise.cli.options import JsonOption, print_json, read_input
 from excise.cli.verify import ReportOption, conclude
 from excise.errors import UsageError
+from excise.units import parse_hex
 
 app = typer.Typer(
     no_args_is_help=True, help="Make, show and check reference values and trust anchors (CoRIM)."
@@ -54,26 +55,22 @@ def build(
 
     Example: excise corim build provisioning/data --build imx-caam -o imx-caam.cbor
     """
-    from excise.capture.store import write_durably
     from excise.evidence.corim import sign_corim
     from excise.evidence.cose_key import read_private_key
+    from excise.report.write import open_output
 
-    data = _built(templates, name)
-    if sign is not None:
-        if not signer:
-            raise UsageError("a signature names its signer", hint="Give --signer NAME")
-        private = read_private_key(read_input(sign), source=sign)
-        until = int(time.time()) + days * 86_400
-        data = sign_corim(data, private, signer=signer, not_after=until)
-    if output == "-":
-        typer.get_binary_stream("stdout").write(data)
-        return
-    try:
-        write_durably(Path(output), data)
-    except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror})", source=output) from error
-    kind = "signed CoRIM" if sign is not None else "CoRIM"
-    typer.echo(f"{output}: {kind} of {len(data)} bytes", err=True)
+    with open_output(output) as opened:
+        data = _built(templates, name)
+        if sign is not None:
+            if not signer:
+                raise UsageError("a signature names its signer", hint="Give --signer NAME")
+            private = read_private_key(read_input(sign), source=sign)
+            until = int(time.time()) + days * 86_400
+            data = sign_corim(data, private, signer=signer, not_after=until)
+        opened.write(data)
+    if output != "-":
+        kind = "signed CoRIM" if sign is not None else "CoRIM"
+        typer.echo(f"{output}: {kind} of {len(data)} bytes", err=True)
 
 
 @app.command("show")
@@ -175,7 +172,7 @@ def new(
     files = psa_templates(
         build=name,
         implementation_id=implementation_id(implementation),
-        components=[_component(one, _hex(signer, "--signer-id")) for one in component],
+        components=[_component(one, parse_hex(signer, option="--signer-id")) for one in component],
         anchors=[(one.instance_id(), one) for one in keys],
         vendor=vendor,
         model=model or name,
@@ -196,18 +193,11 @@ def implementation_id(text: str) -> bytes:
         UsageError: It is neither.
     """
     if len(text) == 64:
-        return _hex(text, "--implementation-id")
+        return parse_hex(text, option="--implementation-id")
     encoded = text.encode()
     if len(encoded) != 32:
         raise UsageError(f"--implementation-id has {len(encoded)} bytes, and 32 are wanted")
     return encoded
-
-
-def _hex(text: str, option: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise UsageError(f"{option} {text!r} is not hexadecimal") from None
 
 
 def _component(text: str, signer: bytes) -> dict[str, Any]:
@@ -222,7 +212,7 @@ def _component(text: str, signer: bytes) -> dict[str, Any]:
         )
     file = Path(held)
     if len(held) == 64 and not file.exists():
-        digest = _hex(held, "--component")
+        digest = parse_hex(held, option="--component")
     else:
         digest = Measured(kind=kind, files=(file,)).digest()
     return component_template(kind, digest, version=version, signer_id=signer)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from excise.cli.daa_options import FolderArgument, say_rule
-from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.options import JsonOption, print_json, read_input, written_later
 from excise.cli.serving import ListenOption, TlsCertificateOption, TlsKeyOption, serve_app
 from excise.cli.verify import PcrOption, PcrsOption
 from excise.errors import Refused, UsageError
@@ -74,10 +74,19 @@ def issue(
     ],
     nonce: Annotated[str, typer.Option("--nonce", help="The nonce that was given to this member.")],
     credential: Annotated[
-        Path, typer.Option("--credential", metavar="FILE", help="Credential to write.")
+        Path,
+        typer.Option(
+            "--credential", metavar="FILE", help="Credential to write.", callback=written_later
+        ),
     ] = Path("cred.bin"),
     credential_signature: Annotated[
-        Path, typer.Option("--credential-signature", metavar="FILE", help="Its proof to write.")
+        Path,
+        typer.Option(
+            "--credential-signature",
+            metavar="FILE",
+            help="Its proof to write.",
+            callback=written_later,
+        ),
     ] = Path("cred_sig.bin"),
     as_json: JsonOption = False,
 ) -> None:
@@ -87,7 +96,8 @@ def issue(
 
     Example: excise daa issuer issue issuer --member-key pk.bin --nonce 4711
     """
-    from excise.attest.daa.folders import open_issuer, write_file
+    from excise.attest.daa.folders import open_issuer
+    from excise.capture.store import write_durably
     from excise.evidence.daa import KeyAssurance, KeyProtection, MemberPublicKey
 
     issuer = open_issuer(folder)
@@ -101,8 +111,8 @@ def issue(
     key = MemberPublicKey.from_bytes(read_input(member_key), source=member_key)
     given, proof = issuer.secret.admit(key, nonce=nonce.encode())
     issuer.record(key.q, KeyAssurance(protection=KeyProtection.SOFTWARE))
-    write_file(credential_signature, proof.to_bytes())
-    write_file(credential, given.to_bytes())
+    write_durably(credential_signature, proof.to_bytes())
+    write_durably(credential, given.to_bytes())
     if as_json:
         print_json(
             {"credential": str(credential), "credential_signature": str(credential_signature)}

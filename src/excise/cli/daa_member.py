@@ -17,7 +17,7 @@ from excise.cli.daa_options import (
     message_bytes,
     say_rule,
 )
-from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.options import JsonOption, print_json, read_input, written_later
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -180,7 +180,10 @@ def sign(
     folder: FolderArgument,
     message: MessageOption,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Signature to write.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Signature to write.", callback=written_later
+        ),
     ] = Path("sig.bin"),
     basename: BasenameOption = None,
     nonce: NonceOption = None,
@@ -200,8 +203,9 @@ def sign(
 
     Example: excise daa member sign member --message report.json --nonce 0011 -o sig.bin
     """
-    from excise.attest.daa.folders import member_key, pcr_text, read_credential, write_file
+    from excise.attest.daa.folders import member_key, pcr_text, read_credential
     from excise.attest.daa.keys import sign as make
+    from excise.capture.store import write_durably
 
     credential = read_credential(folder)
     data = message_bytes(message, nonce)
@@ -211,10 +215,10 @@ def sign(
             signature = make(key, credential, message=data, basename=name)
         else:
             signature, state = _quote(key, credential, quote, data, name)
-            write_file(output.with_name(output.name + ".attest"), state.attest)
-            write_file(output.with_name(output.name + ".pcrs"), pcr_text(state.pcrs))
+            write_durably(output.with_name(output.name + ".attest"), state.attest)
+            write_durably(output.with_name(output.name + ".pcrs"), pcr_text(state.pcrs))
     written = signature.to_bytes()
-    write_file(output, written)
+    write_durably(output, written)
     if as_json:
         pseudonym = written[signature.SIZE_BYTES :].hex() or None
         print_json({"signature": str(output), "pseudonym": pseudonym})
@@ -288,11 +292,12 @@ def _make_key(
 
 
 def _offline_key(folder: Path, nonce: str, tpm: str | None, *, as_json: bool) -> None:
-    from excise.attest.daa.folders import member_key, write_file
+    from excise.attest.daa.folders import member_key
     from excise.attest.daa.keys import prove_member_key
+    from excise.capture.store import write_durably
 
     with member_key(folder, tcti=tpm) as key:
-        write_file(folder / "pk.bin", prove_member_key(key, nonce=nonce.encode()).to_bytes())
+        write_durably(folder / "pk.bin", prove_member_key(key, nonce=nonce.encode()).to_bytes())
     if as_json:
         print_json({"member_key": str(folder / "pk.bin")})
     else:

@@ -11,6 +11,7 @@ import typer
 from excise.cli.options import read_input
 from excise.errors import UsageError
 from excise.files import LIMIT_BYTES
+from excise.units import parse_hex
 
 if TYPE_CHECKING:
     from excise.evidence.daa import DaaVerifier, KeyAssurance
@@ -67,10 +68,7 @@ def message_bytes(name: str, nonce: str | None) -> bytes:
         return payload
     from excise.evidence.daa import framed_message
 
-    try:
-        value = bytes.fromhex(nonce)
-    except ValueError:
-        raise UsageError(f"--nonce {nonce!r} is not hexadecimal") from None
+    value = parse_hex(nonce, option="--nonce")
     return framed_message(purpose=PURPOSE, nonce=value, payload=payload)
 
 

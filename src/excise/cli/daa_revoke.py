@@ -76,8 +76,9 @@ def revoke(
 
 
 def _revoke_key(path: Path, secret_key: str | None, *, bare: bool) -> int:
-    from excise.attest.daa.folders import write_file
+    from excise.attest.daa.folders import SECRET
     from excise.attest.daa.keys import SoftwareKey
+    from excise.capture.store import write_durably
     from excise.evidence.daa import RevokedKeys
     from excise.evidence.daa.curve import decode_scalar
     from excise.evidence.daa.revocation import LIST_BYTES, is_json_list
@@ -89,14 +90,14 @@ def _revoke_key(path: Path, secret_key: str | None, *, bare: bool) -> int:
     if secret_key is not None:
         key = SoftwareKey.from_bytes(read_input(secret_key), source=secret_key).to_bytes()
         found = found.with_key(decode_scalar(key, field="member secret key"))
-    write_file(path, found.to_bytes(bare=bare), secret=True)
+    write_durably(path, found.to_bytes(bare=bare), mode=SECRET)
     return len(found.keys)
 
 
 def _revoke_pseudonym(
     path: Path, signature: str | None, basename: bytes | None, *, bare: bool
 ) -> int:
-    from excise.attest.daa.folders import write_file
+    from excise.capture.store import write_durably
     from excise.evidence.daa import RevokedPseudonyms, Signature
     from excise.evidence.daa.revocation import LIST_BYTES, is_json_list
 
@@ -111,5 +112,5 @@ def _revoke_pseudonym(
         if pseudonym is None:
             raise UsageError("the signature has no pseudonym", source=signature)
         found = found.with_pseudonym(pseudonym)
-    write_file(path, found.to_bytes(bare=bare))
+    write_durably(path, found.to_bytes(bare=bare))
     return len(found.pseudonyms)

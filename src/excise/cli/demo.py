@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from excise.cli.options import JsonOption, margin_of, open_dataset, print_report, write_report
+from excise.cli.options import (
+    JsonOption,
+    ReportOutputOption,
+    margin_of,
+    open_dataset,
+    print_report,
+    write_report,
+)
 
 CAPTURE = Path(__file__).resolve().parent.parent / "data" / "demo.tar.zst"
 
 
 def demo(
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "-o", "--output", help="Also write a report, such as demo.html.", show_default=False
-        ),
-    ] = None,
+    output: ReportOutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the result of a real campaign that ships with excise, at once.

@@ -231,15 +231,15 @@ def show(
 
     moment = _moment(since)
     compiled = read_policy(policy, exclude, None)
-    states = read_states(state)
-    if not states:
-        raise UsageError(
-            "holds no state of any host",
-            source=state,
-            hint="Name the --state of `excise fleet verify`.",
-        )
     with ExitStack() as stack:
         outputs = _Outputs(stack, report=report, candidates=candidates, results=results)
+        states = read_states(state)
+        if not states:
+            raise UsageError(
+                "holds no state of any host",
+                source=state,
+                hint="Name the --state of `excise fleet verify`.",
+            )
         answers = _answers(states, compiled, packages, moment)
         found = outputs.write(answers, None, rows=rows)
     _conclude(answers, None, found, as_json=as_json)

@@ -68,10 +68,13 @@ def import_(
         raise UsageError("no file was given", hint="excise import FILE, or - for standard input")
     if clock_hz is not None and not 0 < clock_hz < float("inf"):
         raise UsageError(f"--clock-hz {clock_hz:g}: a frequency is above zero and finite")
+    from excise.capture.store import require_free
     from excise.events.imports import import_readings
     from excise.formats.registry import Options, read
 
     names = _one_each(configuration, files)
+    path = Path(output or f"{Path(files[0]).name if files[0] != '-' else 'stdin'}.excise")
+    require_free(path)
     inputs = [(name, _input(name)) for name in files]
     readings = [
         read(
@@ -81,7 +84,6 @@ def import_(
         )
         for (name, data), arm in zip(inputs, names, strict=True)
     ]
-    path = Path(output or f"{Path(files[0]).name if files[0] != '-' else 'stdin'}.excise")
     import_readings(path, inputs=inputs, readings=readings)
     if as_json:
         print_json({"capture": str(path), "files": [_summary(reading) for reading in readings]})

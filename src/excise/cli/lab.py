@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from excise.cli import lab_boot, lab_demo, lab_hmac, lab_kernel, lab_trace
-from excise.cli.options import FormatOption, JsonOption, print_json, print_report
+from excise.cli.options import FormatOption, JsonOption, print_json, print_report, split_words
 from excise.cli.steps import steps_bar
 from excise.errors import UsageError
+from excise.units import parse_hex
 
 if TYPE_CHECKING:
     from excise.lab import GuestResult, Machine, Plan, Preset, Progress
@@ -121,9 +122,9 @@ def compare_(
     from excise.lab.comparison import twin_jobs
     from excise.report.lab import build_lab_comparison
 
-    names = _split(preset)
+    names = split_words(preset)
     machines = _machines(machine, kernel, modules, mode="count")
-    only = () if workload == "syscalls" else _split(workload)
+    only = () if workload == "syscalls" else split_words(workload)
     if len(machines) > 1:
         if len(names) != 1:
             raise UsageError("compare several kernels under one preset, or presets on one kernel")
@@ -199,7 +200,7 @@ def run_(
     from excise.lab import preset as preset_of
 
     found_machine = _machines(machine, kernel, modules, mode=mode, root=root)[0]
-    nonce = _hex(quote)
+    nonce = parse_hex(quote, option="--quote") if quote is not None else None
     planned = [
         GuestJob(
             configuration=name,
@@ -208,7 +209,7 @@ def run_(
             plan=_plan(preset_of(name), workload, words or []),
             qualifying_data=nonce,
         )
-        for name in _split(preset)
+        for name in split_words(preset)
     ]
     title = f"Lab: {' '.join(words) if words else workload}"
     with _capture(output, jobs=planned, title=title) as add, guests_progress() as show:
@@ -241,19 +242,6 @@ def shell(
     from excise.lab.shell import open_shell
 
     open_shell(_machines(machine, kernel, modules, mode="tpm")[0], preset=preset_of(preset))
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _hex(text: str | None) -> bytes | None:
-    if text is None:
-        return None
-    try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise UsageError("is not hexadecimal", source=f"--quote {text}") from error
 
 
 def _machines(
@@ -300,7 +288,7 @@ def _plan(preset: Preset, workload: str, words: list[str]) -> Plan:
         return distinct
     if workload == "boot":
         return workloads.boot_only()
-    only = () if workload == "syscalls" else _split(workload)
+    only = () if workload == "syscalls" else split_words(workload)
     return workloads.syscalls(preset, only=only)
 
 

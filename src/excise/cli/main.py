@@ -7,7 +7,6 @@ interrupted · 141 the reader of the output has gone.
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import json
 import os
@@ -18,11 +17,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from excise.errors import ExciseError, HostError, UsageError
+from excise.files import lacks_room, unwritable
 
 if TYPE_CHECKING:
     from typer import TyperException
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -75,9 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 128 + signal.SIGPIPE
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if not lacks_room(error):
             raise
-        _report(HostError("the output could not be written: no room"), as_json=_wants_json(words))
+        _report(unwritable(error, source="the output"), as_json=_wants_json(words))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = HostError.exit_code
     sys.exit(code)

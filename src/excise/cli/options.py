@@ -22,6 +22,60 @@ if TYPE_CHECKING:
 INPUT_BYTES: Final = 64 << 20
 """More than any key, token, quote, signature or log of a boot."""
 
+
+def written_later(name: str | Path | None) -> str | Path | None:
+    """Check before any work that an output can be written: an option's callback.
+
+    Raises:
+        OutputError: If it cannot.
+    """
+    if name is not None:
+        from excise.report.write import require_writable
+
+        require_writable(name)
+    return name
+
+
+def capture_written_later(name: str | None) -> str | None:
+    """Check before any work that a capture can be made, or may be there to be added to.
+
+    Raises:
+        OutputError: If it cannot.
+    """
+    if name is not None:
+        from excise.capture.store import require_place
+
+        require_place(Path(name))
+    return name
+
+
+def report_written_later(name: str | None) -> str | None:
+    """Check before any work that a report can be written, and in which format.
+
+    Raises:
+        UsageError: If its ending tells no format.
+        OutputError: If it cannot be written.
+    """
+    if name is not None:
+        from excise.report.write import format_of
+
+        format_of(name)
+    return None if written_later(name) is None else name
+
+
+def folder_written_later(name: str | None) -> str | None:
+    """Check before any work that files can be written into a folder, which is made if need be.
+
+    Raises:
+        OutputError: If they cannot.
+    """
+    if name is not None:
+        from excise.report.write import open_folder
+
+        open_folder(name)
+    return name
+
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 MetricOption = Annotated[
     str | None,
@@ -40,6 +94,16 @@ MarginOption = Annotated[
         show_default=False,
     ),
 ]
+ChartsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--charts",
+        metavar="FOLDER",
+        help="Folder to write each chart to.",
+        show_default=False,
+        callback=folder_written_later,
+    ),
+]
 FormatOption = Annotated[
     str | None,
     typer.Option(
@@ -56,6 +120,7 @@ ReportOutputOption = Annotated[
         metavar="FILE",
         help="Also write a report: .html, .md, .csv, …",
         show_default=False,
+        callback=report_written_later,
     ),
 ]
 CaptureArgument = Annotated[

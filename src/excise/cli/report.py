@@ -9,6 +9,7 @@ import typer
 
 from excise.cli.options import (
     CaptureArgument,
+    ChartsOption,
     MarginOption,
     MetricOption,
     margin_of,
@@ -37,10 +38,7 @@ def report(
             "--beside", help="A capture or reference:NAME to print beside it.", show_default=False
         ),
     ] = None,
-    charts: Annotated[
-        str | None,
-        typer.Option("--charts", help="Folder to write each chart to.", show_default=False),
-    ] = None,
+    charts: ChartsOption = None,
     chart_format: Annotated[
         list[str] | None,
         typer.Option("--chart-format", help="png, svg or pdf. [default: svg]", show_default=False),

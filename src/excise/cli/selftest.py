@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from excise.cli.options import FormatOption, JsonOption, MetricOption, open_dataset, print_report
+from excise.cli.options import (
+    FormatOption,
+    JsonOption,
+    MetricOption,
+    capture_written_later,
+    open_dataset,
+    print_report,
+)
 from excise.cli.steps import steps_bar
-from excise.errors import HostError, UsageError
+from excise.errors import HostError, OutputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +45,14 @@ TreeOption = Annotated[
 ]
 OutputOption = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="CAPTURE", help="Capture to write.", show_default=False),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="CAPTURE",
+        help="Capture to write.",
+        show_default=False,
+        callback=capture_written_later,
+    ),
 ]
 ProgressOption = Annotated[
     bool, typer.Option("--progress/--no-progress", help="Show progress on a terminal.")
@@ -164,7 +178,7 @@ def _output_path(name: str, *, force: bool) -> Path:
     if path.exists() and force and (path / "manifest.json").is_file():
         shutil.rmtree(path)
     elif path.exists():
-        raise UsageError(
+        raise OutputError(
             "already exists", source=name, hint="Give another path with -o, or --force"
         )
     return path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from excise.cli.daa_options import TpmOption
-from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.options import JsonOption, print_json, read_input, written_later
 from excise.cli.sensor_verifier import verifier
 from excise.errors import Refused, UsageError
 from excise.files import LIMIT_BYTES
@@ -39,7 +39,13 @@ SourceOption = Annotated[
 ]
 OutputOption = Annotated[
     str,
-    typer.Option("--output", "-o", metavar="FILE", help="Where to; - for standard output."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Where to; - for standard output.",
+        callback=written_later,
+    ),
 ]
 ListOption = Annotated[
     Path,

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from excise.cli.daa_options import group_verifier
 from excise.cli.options import read_input
 from excise.cli.serving import ListenOption, TlsCertificateOption, TlsKeyOption, serve_app
-from excise.errors import FormatError, UsageError
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-
-    from excise.evidence.daa import DaaVerifier
-    from excise.evidence.sensor import SensorPolicy
+from excise.cli.verify import ExcludeOption, PolicyOption, read_policy
 
 
 def verifier(
@@ -45,21 +38,8 @@ def verifier(
             show_default=False,
         ),
     ] = None,
-    policy: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--policy",
-            metavar="FILE",
-            help="Reference digests, as for excise verify ima.",
-            show_default=False,
-        ),
-    ] = None,
-    exclude: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--exclude", metavar="FILE", help="Patterns of paths to leave out.", show_default=False
-        ),
-    ] = None,
+    policy: PolicyOption = None,
+    exclude: ExcludeOption = None,
     revoked_keys: Annotated[
         str | None,
         typer.Option(
@@ -81,7 +61,7 @@ def verifier(
         ),
     ] = False,
     signing_key: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--signing-key",
             metavar="FILE",
@@ -107,19 +87,19 @@ def verifier(
     from excise.attest.sensor.verifier import SensorVerifier, sensor_app
     from excise.attest.service import SessionStore
     from excise.attest.service.database import Database
+    from excise.evidence.cose_key import read_private_key
+    from excise.evidence.sensor import SensorPolicy
 
-    found = _policy(
-        group_verifier(
-            group, rule=rule, revoked_keys=revoked_keys, revoked_pseudonyms=revoked_pseudonyms
-        ),
-        policies=policy,
-        excludes=exclude,
-        trust_stated_pcrs=trust_stated_pcrs,
+    daa = group_verifier(
+        group, rule=rule, revoked_keys=revoked_keys, revoked_pseudonyms=revoked_pseudonyms
     )
-    key = _signing_key(signing_key)
+    references = read_policy(policy, exclude, None)
+    key = None
+    if signing_key is not None:
+        key = read_private_key(read_input(signing_key), source=signing_key, curve="P-256")
     opened = Database(database)
     service = SensorVerifier(
-        policy=found,
+        policy=SensorPolicy(daa=daa, references=references, trust_stated_pcrs=trust_stated_pcrs),
         records=SensorRecords(opened),
         sessions=SessionStore(lifetime_s=session_s),
         basename=basename.encode() if basename is not None else None,
@@ -131,34 +111,3 @@ def verifier(
         tls_certificate=tls_certificate,
         tls_key=tls_key,
     )
-
-
-def _policy(
-    daa: DaaVerifier,
-    *,
-    policies: list[Path] | None,
-    excludes: list[Path] | None,
-    trust_stated_pcrs: bool,
-) -> SensorPolicy:
-    from excise.evidence.policy.files import read_policy_files
-    from excise.evidence.sensor import SensorPolicy
-
-    references = None
-    if policies or excludes:
-        references = read_policy_files(policies or [], excludes=excludes or [], keys=[])
-    return SensorPolicy(daa=daa, references=references, trust_stated_pcrs=trust_stated_pcrs)
-
-
-def _signing_key(path: Path | None) -> EllipticCurvePrivateKey | None:
-    if path is None:
-        return None
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    try:
-        key = load_pem_private_key(read_input(str(path)), password=None)
-    except (ValueError, TypeError) as error:
-        raise FormatError(f"is no private key in PEM ({error})", source=str(path)) from error
-    if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise UsageError("is no key on P-256", source=str(path))
-    return key

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from excise.cli.options import (
+    ChartsOption,
     FormatOption,
     JsonOption,
     ReportOutputOption,
+    capture_written_later,
     open_dataset,
     print_report,
     read_input,
@@ -113,7 +115,14 @@ def bench(
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the order.")] = 1,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="CAPTURE", help="Capture to write.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="CAPTURE",
+            help="Capture to write.",
+            callback=capture_written_later,
+        ),
     ] = "tpm.excise",
     force: Annotated[
         bool, typer.Option("--force", help="Replace the capture if it exists.")
@@ -229,10 +238,7 @@ def compare(
     everything: Annotated[
         bool, typer.Option("--list", help="Print the TPMs of the catalogue and end.")
     ] = False,
-    charts: Annotated[
-        str | None,
-        typer.Option("--charts", help="Folder to write the chart to, as SVG.", show_default=False),
-    ] = None,
+    charts: ChartsOption = None,
     output: ReportOutputOption = None,
     format_name: FormatOption = None,
     as_json: JsonOption = False,

@@ -16,7 +16,6 @@ from excise.cli.serving import (
     serve_app,
 )
 from excise.cli.verify_token import AllowOption, CorimKeyOption, CorimOption, PolicyOption
-from excise.errors import UsageError
 
 if TYPE_CHECKING:
     from excise.evidence.corim import CorimOptions, ReferenceStore
@@ -140,9 +139,9 @@ def rotate_key(
     from excise.attest.verifier import Records, open_database, require_keys, rotate
     from excise.evidence.cose_key import read_private_key
 
-    given = read_private_key(read_input(key), source=key) if key is not None else None
-    if given is not None and given.curve.name != "secp256r1":
-        raise UsageError("results are signed with ES256, on P-256", source=key)
+    given = None
+    if key is not None:
+        given = read_private_key(read_input(key), source=key, curve="P-256")
     require_keys(database)
     with open_database(database) as opened:
         kid = rotate(Records(opened), key=given)

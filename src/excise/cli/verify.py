@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import print_json, read_input
+from excise.cli.options import (
+    print_json,
+    read_input,
+    report_written_later,
+    write_report,
+)
 from excise.errors import UsageError
+from excise.units import parse_hex
 
 if TYPE_CHECKING:
     from excise.evidence.checks import AppraisalResult
@@ -95,7 +101,13 @@ ViolationsOption = Annotated[
 ]
 ReportOption = Annotated[
     str | None,
-    typer.Option("--report", metavar="FILE", help="Also write a report.", show_default=False),
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Also write a report.",
+        show_default=False,
+        callback=report_written_later,
+    ),
 ]
 
 
@@ -151,10 +163,7 @@ def appraise_quote(
             "no qualifying data was given, so that any old quote would do",
             hint="Give --nonce HEX, the value the TPM was asked to sign",
         )
-    try:
-        wanted = bytes.fromhex(nonce or "")
-    except ValueError as error:
-        raise UsageError(f"--nonce {nonce!r} is not hexadecimal") from error
+    wanted = parse_hex(nonce or "", option="--nonce")
     return verify_quote(
         read_input(attest),
         read_input(signature),
@@ -240,7 +249,9 @@ def conclude(results: list[AppraisalResult], *, report: str | None, as_json: boo
 
     passed = all(result.verdict is Outcome.PASSED for result in results)
     if report is not None:
-        _write_report(results, report)
+        from excise.report.evidence import build_evidence
+
+        write_report(build_evidence(results), report)
     if as_json:
         verdict = Outcome.PASSED if passed else _worst(results)
         print_json({"verdict": verdict, "results": [result.as_dict() for result in results]})
@@ -258,14 +269,6 @@ def _worst(results: list[AppraisalResult]) -> str:
 
     verdicts = [result.verdict for result in results]
     return Outcome.FAILED if Outcome.FAILED in verdicts else Outcome.NOT_COVERED
-
-
-def _write_report(results: list[AppraisalResult], path: str) -> None:
-    from excise.report.evidence import build_evidence
-    from excise.report.write import format_of, open_output, render
-
-    with open_output(path) as opened:
-        opened.write(render(build_evidence(results), format=format_of(path)))
 
 
 def _lines(results: list[AppraisalResult]) -> Iterator[str]:

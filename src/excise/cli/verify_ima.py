@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import JsonOption, read_input
+from excise.cli.options import JsonOption, read_input, written_later
 from excise.cli.verify import (
     ExcludeOption,
     FileKeyOption,
@@ -28,7 +28,6 @@ from excise.cli.verify import (
     read_policy,
     treatment_of,
 )
-from excise.errors import UsageError
 from excise.files import LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -60,6 +59,7 @@ def ima(
             metavar="FILE",
             help="Go on from this state, and keep the new one there when all passes.",
             show_default=False,
+            callback=written_later,
         ),
     ] = None,
     require_complete: Annotated[
@@ -119,22 +119,10 @@ def _appraise(
     *,
     before: Checkpoint | None,
 ) -> PolicyAppraisal:
-    from excise.evidence.ima import read_list
-    from excise.evidence.policy import AppraisalOptions, Treatment, appraise_entries
+    from excise.evidence.policy import AppraisalOptions, Treatment, appraise_covered
 
     options = AppraisalOptions(violations=Treatment(violations))
-    new = found.replay.first
-    if found.coverage.match is None or new is None:
-        return appraise_entries((), policy, options=options)
-    rows = read_list(
-        data,
-        start_offset=new[0],
-        start_index=before.count if before and found.meeting.goes_on else 0,
-        end_offset=found.coverage.match_end,
-        layout=found.replay.layout,
-    )
-    # Entries of other PCRs stand in the same list, and no value of IMA's PCR covers them.
-    return appraise_entries((row for row in rows if row.pcr == 10), policy, options=options)
+    return appraise_covered(data, found, policy, before=before, options=options)
 
 
 def _settings(policy: Policy | None, violations: str) -> str:
@@ -166,7 +154,4 @@ def _keep_checkpoint(path: str | None, found: ImaAppraisal, results: list[Apprai
     if all(result.verdict is Outcome.PASSED for result in results):
         from excise.capture.store import write_durably
 
-        try:
-            write_durably(Path(path), found.checkpoint.to_json())
-        except OSError as error:
-            raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
+        write_durably(Path(path), found.checkpoint.to_json())

@@ -12,7 +12,7 @@ from excise import __version__
 from excise.capture import store
 from excise.capture.journal import Event, Record, Run, Session
 from excise.capture.manifest import Fact, Manifest
-from excise.errors import CaptureError, UsageError
+from excise.errors import OutputError, UsageError
 from excise.formats.registry import Reading
 from excise.formats.systemd_analyze import BOOT
 
@@ -36,13 +36,13 @@ def add_boot(
 
     Raises:
         UsageError: If the boot is in the capture already.
-        CaptureError: If the capture cannot be written.
+        OutputError: If the capture cannot be written.
     """
     if not (path / store.MANIFEST).is_file():
         store.Capture.create(path, _manifest(reading, facts=facts, live=bool(boot_id))).close()
     with store.Capture.open(path) as capture:
         if capture.manifest.campaign.get("kind") != "recorded boots":
-            raise CaptureError(
+            raise OutputError(
                 "is no capture of recorded boots, so that none is added to it",
                 source=str(path),
                 hint="Give another capture with -o",

@@ -31,7 +31,7 @@ def import_readings(
 
     Raises:
         FormatError: If no file held any row, or a large one was changed since.
-        CaptureError: If the capture cannot be written.
+        OutputError: If the capture cannot be written.
     """
     if not any(reading.runs or reading.aggregates for reading in readings):
         lost = sum(loss.count for reading in readings for loss in reading.losses)

@@ -123,11 +123,18 @@ def read_key(data: bytes, *, source: str = "key") -> VerificationKey:
         raise
 
 
-def read_private_key(data: bytes, *, source: str = "key") -> EllipticCurvePrivateKey:
+def read_private_key(
+    data: bytes, *, source: str = "key", curve: str | None = None
+) -> EllipticCurvePrivateKey:
     """Return an ECDSA private key in PEM without a password.
 
+    Args:
+        data: The PEM.
+        source: Where it is from, for errors.
+        curve: The curve it must be on, such as `P-256`.
+
     Raises:
-        FormatError: The bytes are none.
+        FormatError: The bytes are none, or one on another curve.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -139,6 +146,8 @@ def read_private_key(data: bytes, *, source: str = "key") -> EllipticCurvePrivat
         raise FormatError("not a private key in PEM without a password", source=source) from None
     if not isinstance(key, EllipticCurvePrivateKey):
         raise FormatError("not an ECDSA key", source=source)
+    if curve is not None and _CRYPTOGRAPHY_CURVES.get(key.curve.name) != curve:
+        raise FormatError(f"is no key on {curve}", source=source)
     return key
 
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from excise.errors import UsageError
+from excise.errors import OutputError, UsageError
+from excise.files import unwritable
 from excise.report.model import Report
 
 ReportFormat = Literal["text", "markdown", "csv", "json", "latex", "html"]
@@ -133,13 +134,17 @@ class Output:
         """Put `content` there, instead of what was there before.
 
         Raises:
-            UsageError: The disk is full, or the place is gone since it was opened.
+            HostError: The disk is full.
+            OutputError: The place is gone since it was opened.
+            OSError: Standard output cannot be written.
         """
         data = content.encode("utf-8") if isinstance(content, str) else content
         try:
             self._put(data)
         except OSError as error:
-            raise UsageError(_cannot_be_written(error), source=self.path) from error
+            if self._target is None:
+                raise
+            raise unwritable(error, source=self.path) from error
         self.written = True
 
     def _put(self, data: bytes) -> None:
@@ -174,7 +179,8 @@ def open_output(path: str | Path) -> Iterator[Output]:
     """Open one output before the work begins; `-` is standard output.
 
     Raises:
-        UsageError: The path is a directory, its folder is missing, or it cannot be written.
+        OutputError: The path is a directory, its folder is missing, or it cannot be written.
+        HostError: There is no room.
     """
     output = Output(path)
     try:
@@ -183,17 +189,27 @@ def open_output(path: str | Path) -> Iterator[Output]:
         output.close()
 
 
+def require_writable(path: str | Path) -> None:
+    """Check that an output can be opened, where it is written long after.
+
+    Raises:
+        OutputError: As `open_output`.
+        HostError: There is no room.
+    """
+    Output(path).close()
+
+
 @contextlib.contextmanager
 def open_outputs(paths: Sequence[str | Path]) -> Iterator[list[Output]]:
     """Open several outputs, all or none, before the work begins.
 
     Raises:
-        UsageError: One of them cannot be written, or two are the same file.
+        OutputError: One of them cannot be written, or two are the same file.
     """
     real = [os.path.realpath(path) if str(path) != "-" else "-" for path in paths]
     for i, path in enumerate(real):
         if path in real[:i]:
-            raise UsageError("named twice as an output", source=str(paths[i]))
+            raise OutputError("named twice as an output", source=str(paths[i]))
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(open_output(path)) for path in paths]
 
@@ -202,19 +218,17 @@ def open_folder(folder: str | Path) -> Path:
     """Return a folder that can be written, made if need be, before the work begins.
 
     Raises:
-        UsageError: It is a file, or cannot be made or written.
+        OutputError: It is a file, or cannot be made or written.
     """
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
-        raise UsageError("is a file, not a folder", source=str(folder)) from error
+        raise OutputError("is a file, not a folder", source=str(folder)) from error
     except OSError as error:
-        raise UsageError(
-            f"cannot be made: {(error.strerror or str(error)).lower()}", source=str(folder)
-        ) from error
+        raise unwritable(error, source=folder) from error
     if not os.access(path, os.W_OK | os.X_OK):
-        raise UsageError("is a folder that cannot be written", source=str(folder))
+        raise OutputError("is a folder that cannot be written", source=str(folder))
     return path
 
 
@@ -222,7 +236,7 @@ def export_tables(report: Report, folder: str | Path) -> list[Path]:
     """Write every table as `NAME.csv` into the folder; return the paths.
 
     Raises:
-        UsageError: The folder or a file in it cannot be written.
+        OutputError: The folder or a file in it cannot be written.
     """
     from excise.report.csv import render_csv_tables
 
@@ -242,7 +256,8 @@ def export_charts(
         formats: Any of `PICTURES`.
 
     Raises:
-        UsageError: An unknown format, or a folder or file that cannot be written.
+        UsageError: An unknown format.
+        OutputError: A folder or file that cannot be written.
     """
     for name in formats:
         if name not in PICTURES:
@@ -283,17 +298,13 @@ def _refuse_unwritable(target: Path, *, source: str) -> None:
     except FileNotFoundError:
         mode = 0
     except OSError as error:
-        raise UsageError(_cannot_be_written(error), source=source) from error
+        raise unwritable(error, source=source) from error
     if stat.S_ISDIR(mode):
-        raise UsageError("is a folder, not a file", source=source, hint="Name a file in it.")
+        raise OutputError("is a folder, not a file", source=source, hint="Name a file in it.")
     if not target.parent.is_dir():
-        raise UsageError("its folder does not exist", source=source)
+        raise OutputError("its folder does not exist", source=source)
     if mode and not os.access(target, os.W_OK):
-        raise UsageError("cannot be written: permission denied", source=source)
-
-
-def _cannot_be_written(error: OSError) -> str:
-    return f"cannot be written: {(error.strerror or str(error)).lower()}"
+        raise OutputError("cannot be written (Permission denied)", source=source)
 
 
 def _create_beside(target: Path, *, source: str) -> Path:
@@ -305,5 +316,5 @@ def _create_beside(target: Path, *, source: str) -> Path:
             temporary.unlink()
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     except OSError as error:
-        raise UsageError(_cannot_be_written(error), source=source) from error
+        raise unwritable(error, source=source) from error
     return temporary

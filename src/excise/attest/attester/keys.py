@@ -22,6 +22,7 @@ from excise.evidence.cose_key import (
     raw_signature,
     wrap_public_key,
 )
+from excise.units import parse_hex
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -76,13 +77,16 @@ def parse_key(key_hex: str, *, pubx_hex: str | None, puby_hex: str | None) -> Pa
     Raises:
         UsageError: It is not hexadecimal, has no fitting length, or halves are missing.
     """
-    data = _hex(key_hex, "--key-hex")
+    data = parse_hex(key_hex, option="--key-hex")
     if len(data) > MAX_PACKED_BYTES:
         raise UsageError(f"--key-hex has {len(data)} bytes, more than {MAX_PACKED_BYTES}")
     if (pubx_hex is None) != (puby_hex is None):
         raise UsageError("--pubx-hex and --puby-hex belong together")
     if pubx_hex is not None and puby_hex is not None:
-        halves = [_hex(pubx_hex, "--pubx-hex"), _hex(puby_hex, "--puby-hex")]
+        halves = [
+            parse_hex(pubx_hex, option="--pubx-hex"),
+            parse_hex(puby_hex, option="--puby-hex"),
+        ]
         if any(len(half) != 32 for half in halves):
             raise UsageError("--pubx-hex and --puby-hex have 32 bytes each")
         return _packed(data, b"".join(halves))
@@ -101,13 +105,6 @@ def _packed(blob: bytes, point: bytes) -> PackedKey:
         raise UsageError(f"the key in --key-hex has {len(blob)} bytes, fewer than {PLAIN_BYTES}")
     raw_point_key(b"\x04" + point, source="public halves")
     return PackedKey(blob=blob, point=point)
-
-
-def _hex(text: str, option: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise UsageError(f"{option} is not hexadecimal") from None
 
 
 def mode_of(kind: str, packed: PackedKey | None) -> str:

@@ -33,10 +33,12 @@ from excise.evidence.daa import (
 )
 from excise.evidence.daa.curve import G1, encode_g1
 from excise.evidence.tpm_structures import parse_public
-from excise.files import read_whole
+from excise.files import read_whole, unwritable
 
 GROUP_FORMAT: Final = "excise-daa-group/1"
 MEMBER_FORMAT: Final = "excise-daa-member/1"
+SECRET: Final = 0o600
+"""Permissions of a file that is for its owner alone."""
 _LIMIT_BYTES: Final = 1 << 20
 
 
@@ -52,32 +54,16 @@ def read_file(path: Path) -> bytes:
         raise FormatError(f"cannot be read ({error.strerror})", source=str(path)) from None
 
 
-def write_file(path: Path, data: bytes, *, secret: bool = False) -> None:
-    """Write a file so that a crash leaves the old or the new, a secret one for its owner alone.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
-    before = os.umask(0o177) if secret else None
-    try:
-        write_durably(path, data)
-    except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror})", source=str(path)) from None
-    finally:
-        if before is not None:
-            os.umask(before)
-
-
 def make_folder(path: Path) -> None:
     """Make a folder unless it is there.
 
     Raises:
-        UsageError: It cannot be made.
+        OutputError: It cannot be made.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot be made ({error.strerror})", source=str(path)) from None
+        raise unwritable(error, source=path) from None
 
 
 @contextmanager
@@ -127,7 +113,7 @@ def read_json(path: Path, *, form: str) -> dict[str, Any]:
 
 def write_json(path: Path, form: str, fields: Mapping[str, Any]) -> None:
     """Write a JSON file of a form."""
-    write_file(path, (json.dumps({"format": form, **fields}, indent=1) + "\n").encode())
+    write_durably(path, (json.dumps({"format": form, **fields}, indent=1) + "\n").encode())
 
 
 def read_group_rule(path: Path, *, group_key: bytes | None = None) -> KeyAssurance:
@@ -190,7 +176,7 @@ class IssuerFolder:
             more: What else to keep.
 
         Raises:
-            UsageError: It cannot be written.
+            OutputError: It cannot be written.
         """
         fields = {
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -205,7 +191,7 @@ class IssuerFolder:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise UsageError(f"cannot be written ({error.strerror})", source=str(path)) from None
+            raise unwritable(error, source=path) from None
 
 
 def init_issuer(path: Path, *, rule: KeyAssurance) -> IssuerFolder:
@@ -233,12 +219,12 @@ def _fill_issuer(path: Path, rule: KeyAssurance) -> IssuerFolder:
     secret = IssuerSecretKey.generate()
     public = secret.public_key()
     group_key = public.group.to_bytes()
-    write_file(path / "ipk.bin", public.to_bytes())
-    write_file(path / "gpk.bin", group_key)
+    write_durably(path / "ipk.bin", public.to_bytes())
+    write_durably(path / "gpk.bin", group_key)
     fields = {"group_key": group_key.hex(), "rule": rule.as_dict()}
     write_json(path / "group.json", GROUP_FORMAT, fields)
     # The secret key comes last: a folder that has it is complete.
-    write_file(path / "isk.bin", secret.to_bytes(), secret=True)
+    write_durably(path / "isk.bin", secret.to_bytes(), mode=SECRET)
     return IssuerFolder(path=path, secret=secret, public=public, rule=rule)
 
 
@@ -262,7 +248,7 @@ def open_issuer(path: Path) -> IssuerFolder:
 def write_software_key(path: Path, key: SoftwareKey) -> None:
     """Keep a member's key in software."""
     make_folder(path)
-    write_file(path / "sk.bin", key.to_bytes(), secret=True)
+    write_durably(path / "sk.bin", key.to_bytes(), mode=SECRET)
     write_json(path / "member.json", MEMBER_FORMAT, {"key": "software"})
 
 
@@ -270,8 +256,8 @@ def write_tpm_key(path: Path, place: TpmKeyPlace) -> None:
     """Keep where a member's key in a TPM is; xaptum's tools read `pub_key.txt`, `handle.txt`."""
     make_folder(path)
     area = parse_public(place.public)
-    write_file(path / "pub_key.txt", f"04{area.x:064X}{area.y:064X}".encode())
-    write_file(path / "handle.txt", f"{place.handle:#010x}".encode())
+    write_durably(path / "pub_key.txt", f"04{area.x:064X}{area.y:064X}".encode())
+    write_durably(path / "handle.txt", f"{place.handle:#010x}".encode())
     fields = {
         "key": "tpm",
         "tcti": place.tcti,
@@ -349,11 +335,11 @@ def write_membership(
     group_key: bytes,
 ) -> None:
     """Keep a credential that was accepted; `cred.bin` comes last, so that it means complete."""
-    write_file(path / "gpk.bin", group_key)
+    write_durably(path / "gpk.bin", group_key)
     if issuer is not None:
-        write_file(path / "ipk.bin", issuer.to_bytes())
-    write_file(path / "cred_sig.bin", signature.to_bytes())
-    write_file(path / "cred.bin", credential.to_bytes())
+        write_durably(path / "ipk.bin", issuer.to_bytes())
+    write_durably(path / "cred_sig.bin", signature.to_bytes())
+    write_durably(path / "cred.bin", credential.to_bytes())
 
 
 def read_credential(path: Path) -> Credential:

@@ -9,7 +9,6 @@ from pathlib import Path
 from excise.attest.daa.folders import (
     key_place,
     read_file,
-    write_file,
     write_membership,
 )
 from excise.attest.daa.join import (
@@ -23,6 +22,7 @@ from excise.attest.daa.join import (
 from excise.attest.daa.keys import MemberKey, SoftwareKey, accept_credential, prove_member_key
 from excise.attest.daa.tpm import EkType, TpmKey, open_key
 from excise.attest.service import ServiceClient
+from excise.capture.store import write_durably
 from excise.errors import FormatError, Refused
 from excise.evidence.daa import (
     Credential,
@@ -112,7 +112,7 @@ def _present(
     client: ServiceClient, folder: Path, key: MemberKey, opened: JoinOpened, *, tpm: TpmClaim | None
 ) -> JoinAnswer:
     member_key = prove_member_key(key, nonce=opened.nonce).to_bytes()
-    write_file(folder / "pk.bin", member_key)
+    write_durably(folder / "pk.bin", member_key)
     message = JoinKey(member_key=member_key, tpm=tpm)
     return client.post(f"/daa/v1/join/{opened.session}/key", message, JoinAnswer)
 

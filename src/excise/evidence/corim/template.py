@@ -22,7 +22,7 @@ from excise.evidence.corim.document import MAX_CORIM_BYTES, write_corim
 from excise.evidence.corim.profiles import PSA_PROFILE
 from excise.evidence.corim.schema import COMID, CORIM, TAG_COMID
 from excise.evidence.cose_key import VerificationKey
-from excise.files import read_whole
+from excise.files import read_whole, unwritable
 
 DEFAULT_BUILD: Final = "default"
 _COMID_NAME: Final = re.compile(
@@ -192,14 +192,14 @@ def write_templates(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Non
     """Write templates by file name into a folder, which is made if need be.
 
     Raises:
-        UsageError: They cannot be written.
+        OutputError: They cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n")
     except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror})", source=str(folder)) from error
+        raise unwritable(error, source=folder) from error
 
 
 def _comid(triples: Mapping[str, Any], vendor: str) -> dict[str, Any]:
