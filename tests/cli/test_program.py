@@ -347,9 +347,25 @@ def test_a_campaign_may_come_on_standard_input(tmp_path: Path) -> None:
 
 def test_failed_runs_are_told_and_kept(excise: Excise) -> None:
     code, out, err = excise("run", "-n", "6", "-o", "f.excise", "--", "false")
-    assert code == 0
+    assert code == 1
     assert "14 of 14 runs of f.excise failed" in " ".join(out.split())
     assert "(14 runs, 14 failed)" in err
+    assert "f.excise: nothing was measured where every run failed" in err
+    assert "false under plain: 7 of 7 runs (exit code 1)" in err
+    assert excise("run", "-n", "6", "-o", "f.excise", "-i", "--", "false")[0] == 0
+
+
+def test_some_failed_runs_are_data_and_no_failure_of_the_campaign(
+    excise: Excise, tmp_path: Path
+) -> None:
+    flaky = "test -e seen || { touch seen; kill -9 $$; }"
+    code, _, err = excise("run", "-n", "6", "-o", "f.excise", "--", "sh", "-c", flaky)
+    assert code == 0
+    assert "(14 runs, 1 failed)" in err
+    killed = "test -e seen || exit 0; kill -9 $$"
+    words = ("run", "-n", "6", "-o", "g.excise", "-c", "a", "-c", "b: env", "--", "sh", "-c")
+    assert excise(*words, killed)[0] == 1
+    assert "(signal 9)" in excise(*words, killed)[2]
 
 
 def test_nothing_more_is_printed_when_the_reader_goes(capture: Path) -> None:

@@ -16,11 +16,12 @@ from excise.cli.options import (
     print_report,
     read_input,
 )
-from excise.errors import UsageError
+from excise.errors import Refused, UsageError
 
 if TYPE_CHECKING:
     from excise.campaign.run import Finished
     from excise.campaign.spec import Campaign
+    from excise.events.dataset import Dataset
 
 
 def run(
@@ -102,6 +103,12 @@ def run(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", help="Guests of the lab at a time.", min=1)
     ] = 1,
+    ignore_failure: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-failure", "-i", help="Exit 0 also where every run of a task failed."
+        ),
+    ] = False,
     progress: Annotated[
         bool, typer.Option("--progress/--no-progress", help="Show progress on a terminal.")
     ] = True,
@@ -142,7 +149,9 @@ def run(
             on_stage=shown.stage if shown else None,
             on_interrupt=tell_of_the_wait,
         )
-    _conclude(finished, seal=seal, attest=attest, as_json=as_json)
+    dataset = _conclude(finished, seal=seal, attest=attest, as_json=as_json)
+    if not ignore_failure:
+        _refuse_failures(dataset)
 
 
 def _campaign(
@@ -201,7 +210,18 @@ def conclude_interrupted(finished: Finished, *, as_json: bool) -> None:
     raise typer.Exit(130)
 
 
-def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bool) -> None:
+def _tell_of_the_boot(finished: Finished, *, as_json: bool) -> NoReturn:
+    if as_json:
+        print_json({"goes_down": True, "done": finished.done, "total": finished.total})
+    typer.echo(
+        f"{finished.done} of {finished.total} runs. This machine reboots now; "
+        f"excise-campaign.service goes on: `excise campaign status {finished.path}`",
+        err=True,
+    )
+    raise typer.Exit(0)
+
+
+def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bool) -> Dataset:
     conclude_interrupted(finished, as_json=as_json)
     if attest is not None:
         from excise.campaign.attest import attest_capture
@@ -223,3 +243,18 @@ def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bo
         report = build_show(dataset)
     print_report(report, format_name=None, as_json=as_json)
     typer.echo(f"Wrote {finished.path} ({finished.done} runs, {finished.failed} failed)", err=True)
+    return dataset
+
+
+def _refuse_failures(dataset: Dataset) -> None:
+    """End with 1 where nothing was measured of a task, as none of its runs succeeded."""
+    from excise.events.dataset import never_succeeded
+
+    if failed := never_succeeded(dataset):
+        raise Refused(
+            "nothing was measured where every run failed",
+            source=dataset.name,
+            differences=tuple(failed),
+            hint="--expect CODE takes an exit code for success; --ignore-failure exits 0 all the "
+            "same",
+        )

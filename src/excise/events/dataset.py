@@ -57,6 +57,25 @@ def _in_order(dataset: Dataset, column: str, key: str) -> list[str]:
     return sorted(names, key=lambda name: planned.index(name) if name in planned else len(planned))
 
 
+def never_succeeded(dataset: Dataset) -> list[str]:
+    """Return a line for each task and configuration of which every run failed, and how."""
+    ends = pl.format("exit code {}", "exit_code").fill_null(pl.format("signal {}", "signal"))
+    ended = pl.when("timed_out").then(pl.lit("timed out")).otherwise(ends)
+    whole = (
+        dataset.runs.group_by("task", "configuration", maintain_order=True)
+        .agg(
+            pl.len(),
+            pl.col("ok").fill_null(True).any(),
+            ended.drop_nulls().unique(maintain_order=True),
+        )
+        .filter(~pl.col("ok"))
+    )
+    return sorted(
+        f"{task} under {configuration}: {runs} of {runs} runs ({', '.join(how) or 'not started'})"
+        for task, configuration, runs, _, how in whole.iter_rows()
+    )
+
+
 def tidy(dataset: Dataset) -> pl.DataFrame:
     """Return runs as one row a value: campaign, configuration, task, run, metric, value, unit."""
     metrics = [
