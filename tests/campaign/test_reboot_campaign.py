@@ -20,8 +20,9 @@ from excise.campaign.run import run_campaign
 from excise.campaign.schedule import visits
 from excise.campaign.spec import Campaign, Configuration, Task
 from excise.campaign.target_spec import SshTarget
-from excise.campaign.targets.reboot import entries_of, undo_boots
+from excise.campaign.targets.boots import entries_of
 from excise.campaign.targets.reboot_stages import BootTimes, Inside, boot_records
+from excise.campaign.targets.undo import undo_boots
 from excise.capture.journal import Event, Loss, RunHead
 from excise.capture.manifest import Manifest
 from excise.capture.store import Capture
@@ -219,7 +220,9 @@ def test_status_and_pause_say_what_was_done_and_changed(
 def test_pause_and_undo_are_for_campaigns_with_reboots(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = capture_of(reboot_campaign(reboot=False), tmp_path / "c")
+    plain = [Configuration(name="off"), Configuration(name="fix")]
+    campaign = msgspec.structs.replace(reboot_campaign(reboot=False), configurations=plain)
+    path = capture_of(campaign, tmp_path / "c")
     for word in ("pause", "undo"):
         assert call("campaign", word, str(path)) == 2
         assert "is of a campaign without reboots" in capsys.readouterr().err

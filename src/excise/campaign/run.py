@@ -9,20 +9,29 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
 from excise import __version__
+from excise.campaign import boot_state
 from excise.campaign.child_events import collect_events, require_formats
 from excise.campaign.schedule import visits
 from excise.campaign.spec import Campaign, from_plain
 from excise.campaign.targets import StageListener, Target, TargetSession, target_of
 from excise.capture.journal import Calibration, Effect, Run, Session
 from excise.capture.manifest import Manifest
-from excise.capture.store import MANIFEST, Capture, journal_chunks, new_id, now
+from excise.capture.store import (
+    MANIFEST,
+    Capture,
+    journal_chunks,
+    new_id,
+    now,
+    read_manifest,
+)
+from excise.collect.host import SET_AT_BOOT
 from excise.cost.facts import disagreements
-from excise.errors import CaptureError, EffectError, OutputError, Refused
+from excise.errors import CaptureError, EffectError, Refused, UsageError
 
 _RUN_LINE: Final = b'\n{"kind":"run",'
 
@@ -53,6 +62,7 @@ class Finished:
         total: Runs of the whole campaign.
         failed: Runs of this session that were not ok.
         interrupted: Whether the user stopped it before the end.
+        goes_down: Whether this machine goes down now, and the campaign goes on when it is up.
     """
 
     path: Path
@@ -60,6 +70,7 @@ class Finished:
     total: int
     failed: int
     interrupted: bool
+    goes_down: bool = False
 
 
 def run_campaign(
@@ -84,7 +95,7 @@ def run_campaign(
         on_interrupt: Called when an interrupt is about to wait for what is in progress.
 
     Raises:
-        OutputError: If `path` holds another campaign, is sealed, or cannot be written.
+        CaptureError: If `path` holds another campaign, is sealed, or cannot be written.
         Refused: If the capture was begun under other conditions, such as another kernel.
         EffectError: If a configuration did not take effect; nothing was measured under it.
         HostError: If a program is missing, the kernel lacks a mechanism, or a guest fails.
@@ -93,7 +104,42 @@ def run_campaign(
     target.require()
     require_formats(campaign)
     with _opened(campaign, path, target) as (capture, done):
-        return _Session(campaign, capture, target, done, on_progress, on_interrupt).execute()
+        session = _Session(campaign, capture, target, done, on_progress, on_interrupt)
+        finished = session.execute()
+    if finished.goes_down:
+        from excise.campaign.targets.local_reboot import reboot_now
+
+        reboot_now()
+    return finished
+
+
+def kept_campaign(path: Path) -> Campaign:
+    """Return the campaign that a capture was made by.
+
+    Raises:
+        UsageError: If it was made by none.
+    """
+    kept = read_manifest(path).campaign
+    if "tasks" not in kept:
+        raise UsageError("holds no campaign", source=str(path))
+    return from_plain(kept, source=str(path / MANIFEST))
+
+
+def resume_campaign(path: Path, **listeners: Any) -> Finished:
+    """Go on with the campaign of a capture; what stops it is written beside its boots.
+
+    Args:
+        path: The capture.
+        **listeners: As `run_campaign` takes them.
+
+    Raises:
+        ExciseError: As `run_campaign` does.
+    """
+    try:
+        return run_campaign(kept_campaign(path), path, **listeners)
+    except Exception as error:
+        boot_state.note_stop(path, str(error) or type(error).__name__)
+        raise
 
 
 _Done = Collection[int] | int
@@ -109,7 +155,7 @@ def _opened(campaign: Campaign, path: Path, target: Target) -> Iterator[tuple[Ca
     with Capture.open(path) as capture:
         kept = capture.manifest.campaign
         if not kept:
-            raise OutputError("holds imported data, not a campaign", source=str(path))
+            raise CaptureError("holds imported data, not a campaign", source=str(path))
         before = from_plain(kept, source=str(path / MANIFEST))
         differing = _differing_keys(before, campaign)
         longer = differing == ["blocks"] and campaign.blocks > before.blocks
@@ -120,13 +166,15 @@ def _opened(campaign: Campaign, path: Path, target: Target) -> Iterator[tuple[Ca
             yield capture, 0
             return
         if differing and not longer:
-            raise OutputError(
+            raise CaptureError(
                 f"holds another campaign: {', '.join(differing)} differ",
                 source=str(path),
                 hint="Give another path with -o; the same campaign, or one of more blocks, goes on",
             )
         if _count(done) < campaign.runs:
-            _require_same_conditions(capture.manifest, target, source=str(path))
+            at_boot = campaign.target.entry == "boot"
+            ignored = SET_AT_BOOT if at_boot else frozenset[str]()
+            _require_same_conditions(capture.manifest, target, ignored, source=str(path))
         if longer:
             capture.replace_manifest(_extended(capture.manifest, before, campaign))
         yield capture, done
@@ -209,10 +257,15 @@ def _manifest(campaign: Campaign, target: Target) -> Manifest:
     )
 
 
-def _require_same_conditions(manifest: Manifest, target: Target, *, source: str) -> None:
+def _require_same_conditions(
+    manifest: Manifest, target: Target, ignored: Collection[str], *, source: str
+) -> None:
     """Refuse to go on where the machine is no longer what it was: one capture, one condition."""
-    here = msgspec.structs.replace(manifest, host_facts=target.host_facts())
-    if lines := disagreements(manifest, here):
+    before, here = (
+        msgspec.structs.replace(manifest, host_facts=[f for f in facts if f.name not in ignored])
+        for facts in (manifest.host_facts, target.host_facts())
+    )
+    if lines := disagreements(before, here):
         raise Refused(
             "was begun under other conditions than there are now",
             source=source,
@@ -245,7 +298,8 @@ class _Session:
 
     def execute(self) -> Finished:
         """Check effects, calibrate, run what is left, and say how it ended."""
-        if self.done >= self.campaign.runs:
+        path = self.capture.path
+        if self.done >= self.campaign.runs and not boot_state.has_changed_the_machine(path):
             self._mark_finished_once()
             return self._finished(interrupted=False)
         with self.target.session(self.capture) as session:
@@ -253,8 +307,9 @@ class _Session:
             self._mark("resumed" if self.done else "started")
             interrupted = self._measured_to_the_end(session)
         collect_events(self.capture, self.campaign)
-        self._mark("interrupted" if interrupted else "finished")
-        return self._finished(interrupted=interrupted)
+        goes_down = not interrupted and boot_state.read_state(path).asked is not None
+        self._mark("interrupted" if interrupted or goes_down else "finished")
+        return self._finished(interrupted=interrupted, goes_down=goes_down)
 
     def _measured_to_the_end(self, session: TargetSession) -> bool:
         """Do all the work; tell whether it was interrupted."""
@@ -295,13 +350,14 @@ class _Session:
                 Progress(done=self.done, total=self.campaign.runs, failed=self.failed, run=run)
             )
 
-    def _finished(self, *, interrupted: bool) -> Finished:
+    def _finished(self, *, interrupted: bool, goes_down: bool = False) -> Finished:
         return Finished(
             path=self.capture.path,
             done=self.done,
             total=self.campaign.runs,
             failed=self.failed,
             interrupted=interrupted,
+            goes_down=goes_down,
         )
 
     def _mark(self, state: Literal["started", "resumed", "interrupted", "finished"]) -> None:

@@ -29,7 +29,33 @@ class _AnyTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return 1
 
 
-class LocalTarget(_AnyTarget, frozen=True, kw_only=True, tag_field="kind", tag="local"):
+class BootsSpec(_AnyTarget, frozen=True, kw_only=True):
+    """A machine that may enter each configuration by a reboot.
+
+    Attributes:
+        reboot: Whether each configuration is entered by a reboot, with the words of its `cmdline`.
+        machine: With `reboot`: host name or machine id of the machine; no other is touched.
+        runs_per_boot: With `reboot`: runs of each task in a boot, beyond the first one after it.
+        boot_attempts: With `reboot`: how often a boot is tried before it is skipped.
+        boot_timeout: With `reboot`: longest wait for the machine to be up.
+        max_boots: With `reboot`: most boots of the whole campaign; twice as many as it needs when
+            None.
+    """
+
+    reboot: bool = False
+    machine: str | None = None
+    runs_per_boot: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    boot_attempts: Annotated[int, msgspec.Meta(ge=1, le=10)] = 3
+    boot_timeout: str = "5min"
+    max_boots: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+    @property
+    def entry(self) -> Entry:
+        """Return how often a configuration is entered."""
+        return "boot" if self.reboot else "run"
+
+
+class LocalTarget(BootsSpec, frozen=True, kw_only=True, tag_field="kind", tag="local"):
     """This machine."""
 
 
@@ -63,7 +89,7 @@ class LabTarget(_AnyTarget, frozen=True, kw_only=True, tag_field="kind", tag="la
         return 2 if self.machine.mode == "count" else 1
 
 
-class SshTarget(_AnyTarget, frozen=True, kw_only=True, tag_field="kind", tag="ssh"):
+class SshTarget(BootsSpec, frozen=True, kw_only=True, tag_field="kind", tag="ssh"):
     """A machine reached by ssh; what is not given is as the user's ssh configuration has it.
 
     Attributes:
@@ -79,13 +105,6 @@ class SshTarget(_AnyTarget, frozen=True, kw_only=True, tag_field="kind", tag="ss
         keepalive: Silence after which the other side is asked for a sign of life; the connection
             is given up at the third question without an answer.
         give_up: For how long a lost connection is tried again.
-        reboot: Whether each configuration is entered by a reboot, with the words of its `cmdline`.
-        machine: With `reboot`: host name or machine id of the machine; no other is touched.
-        runs_per_boot: With `reboot`: runs of each task in a boot, beyond the first one after it.
-        boot_attempts: With `reboot`: how often a boot is tried before it is skipped.
-        boot_timeout: With `reboot`: longest wait for the machine to be back.
-        max_boots: With `reboot`: most boots of the whole campaign; twice as many as it needs when
-            None.
         reset: With `reboot`: command run here that switches a machine off and on that did not come
             back.
     """
@@ -101,18 +120,7 @@ class SshTarget(_AnyTarget, frozen=True, kw_only=True, tag_field="kind", tag="ss
     connect_timeout: str = "15s"
     keepalive: str = "5s"
     give_up: str = "10min"
-    reboot: bool = False
-    machine: str | None = None
-    runs_per_boot: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
-    boot_attempts: Annotated[int, msgspec.Meta(ge=1, le=10)] = 3
-    boot_timeout: str = "5min"
-    max_boots: Annotated[int, msgspec.Meta(ge=1)] | None = None
     reset: list[str] = []
-
-    @property
-    def entry(self) -> Entry:
-        """Return how often a configuration is entered."""
-        return "boot" if self.reboot else "run"
 
 
 class ConsoleSpec(_AnyTarget, frozen=True, kw_only=True):

@@ -26,9 +26,10 @@ def status(capture: CaptureFolder, as_json: JsonOption = False) -> None:
     Example: excise campaign status ima.excise
     """
     from excise.campaign.boot_state import read_state, wants_pause
-    from excise.campaign.run import runs_recorded
+    from excise.campaign.run import kept_campaign, runs_recorded
+    from excise.campaign.target_spec import LocalTarget
 
-    campaign = _campaign(capture)
+    campaign = kept_campaign(capture)
     state = read_state(capture)
     found: dict[str, Any] = {
         "runs": runs_recorded(campaign, capture),
@@ -39,7 +40,10 @@ def status(capture: CaptureFolder, as_json: JsonOption = False) -> None:
         "skipped": state.skipped,
         "booted_for": state.arm or None,
         "boot_loader_changed": state.loader or None,
+        "stopped": state.stopped or None,
     }
+    if isinstance(campaign.target, LocalTarget) and campaign.target.reboot:
+        found["unit"] = _unit() or None
     if as_json:
         print_json(found)
         return
@@ -54,24 +58,59 @@ def status(capture: CaptureFolder, as_json: JsonOption = False) -> None:
             if state.loader
             else "the boot loader is as it was"
         )
+    if found.get("unit"):
+        typer.echo(f"excise-campaign.service: {found['unit']}")
+    if state.stopped:
+        typer.echo(f"stopped: {state.stopped}")
     if wants_pause(capture):
         typer.echo("a pause was asked for: it stops before the next boot")
 
 
+def _unit() -> str:
+    from excise.collect import resume_unit
+    from excise.collect.local_shell import LocalShell
+
+    return resume_unit.state(LocalShell())
+
+
+@app.command("resume")
+def resume(capture: CaptureFolder, as_json: JsonOption = False) -> None:
+    """Go on with the campaign that a capture holds, as the `excise run` that began it would.
+
+    On a machine that reboots itself a systemd unit calls it after each boot.
+
+    Example: excise campaign resume ima.excise
+    """
+    from excise.campaign.run import resume_campaign
+    from excise.cli.run import conclude_interrupted, tell_of_the_wait
+
+    finished = resume_campaign(capture, on_stage=_tell_stage, on_interrupt=tell_of_the_wait)
+    conclude_interrupted(finished, as_json=as_json)
+    if as_json:
+        print_json({"done": finished.done, "total": finished.total, "failed": finished.failed})
+        return
+    typer.echo(f"Wrote {finished.path} ({finished.done} runs, {finished.failed} failed)", err=True)
+
+
+def _tell_stage(configuration: str, stage: str) -> None:
+    typer.echo(f"{configuration}: {stage}", err=True)
+
+
 @app.command("pause")
 def pause(capture: CaptureFolder, as_json: JsonOption = False) -> None:
-    """Have a campaign with reboots stop before its next boot; `excise run` goes on with it.
+    """Have a campaign with reboots stop before its next boot; `resume` goes on with it.
 
     Example: excise campaign pause ima.excise
     """
     from excise.campaign.boot_state import ask_to_pause
+    from excise.campaign.run import kept_campaign
 
-    _require_boots(_campaign(capture), capture)
+    _require_boots(kept_campaign(capture), capture)
     ask_to_pause(capture)
     if as_json:
         print_json({"pause_asked": True})
         return
-    typer.echo("It stops before its next boot; the same `excise run` goes on with it.", err=True)
+    typer.echo("It stops before its next boot; `excise campaign resume` goes on with it.", err=True)
 
 
 @app.command("undo")
@@ -86,9 +125,10 @@ def undo(
 
     Example: excise campaign undo ima.excise
     """
-    from excise.campaign.targets.reboot import undo_boots
+    from excise.campaign.run import kept_campaign
+    from excise.campaign.targets.undo import undo_boots
 
-    campaign = _campaign(capture)
+    campaign = kept_campaign(capture)
     _require_boots(campaign, capture)
     restored = undo_boots(campaign, capture, reboot=reboot)
     if as_json:
@@ -99,16 +139,6 @@ def undo(
         + ("; the machine was rebooted into it" if restored.rebooted else ""),
         err=True,
     )
-
-
-def _campaign(capture: Path) -> Campaign:
-    from excise.campaign.spec import from_plain
-    from excise.capture.store import MANIFEST, read_manifest
-
-    kept = read_manifest(capture).campaign
-    if "tasks" not in kept:
-        raise UsageError("holds no campaign", source=str(capture))
-    return from_plain(kept, source=str(capture / MANIFEST))
 
 
 def _require_boots(campaign: Campaign, capture: Path) -> None:

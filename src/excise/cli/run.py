@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -197,7 +197,9 @@ def tell_of_the_wait() -> None:
 
 
 def conclude_interrupted(finished: Finished, *, as_json: bool) -> None:
-    """Say how an interrupted campaign goes on, and end the program; do nothing for a whole one."""
+    """Say how an unfinished campaign goes on, and end the program; do nothing for a whole one."""
+    if finished.goes_down:
+        _tell_of_the_boot(finished, as_json=as_json)
     if not finished.interrupted:
         return
     if as_json:

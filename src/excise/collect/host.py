@@ -28,6 +28,13 @@ MECHANISM_LIBRARIES: Final = (
     "libssl",
     "libwolfssl",
 )
+# Facts that what a machine is booted with may change; the others stay from boot to boot.
+SET_AT_BOOT: Final = frozenset(
+    {
+        *("kernel.cmdline", "security.lsm", "fips.enabled", "ima.present", "ima.policy_present"),
+        *("cpu.mitigations", "cpu.smt", "cpu.count", "cpu.governor", "clocksource", "tpm.present"),
+    }
+)
 
 
 def read_word(path: Path) -> str | None:

@@ -161,9 +161,13 @@ def target_of(
         from excise.campaign.targets.command import ConsoleCampaignTarget
 
         return ConsoleCampaignTarget(campaign, spec=spec)
+    assert isinstance(spec, LocalTarget)
+    if spec.reboot:
+        from excise.campaign.targets.local_reboot import LocalRebootTarget
+
+        return LocalRebootTarget(campaign, spec=spec, on_stage=on_stage)
     from excise.campaign.targets.local import LocalCampaignTarget
 
-    assert isinstance(spec, LocalTarget)
     return LocalCampaignTarget(campaign)
 
 

@@ -71,12 +71,15 @@ class LocalCampaignTarget:
                 f"no work directory can be made ({error.strerror})", source=parent
             ) from error
         with folder as name:
-            session = LocalSession(self._campaign, capture, work_directory=name)
+            session = self._new_session(capture, work_directory=name)
             try:
                 with session.launcher():
                     yield session
             finally:
                 session.tear_down()
+
+    def _new_session(self, capture: Capture, *, work_directory: str) -> LocalSession:
+        return LocalSession(self._campaign, capture, work_directory=work_directory)
 
 
 class LocalSession:
@@ -105,19 +108,24 @@ class LocalSession:
 
     def prove(self) -> list[Effect]:
         """Return the answers of every configuration, each set up for the question."""
-        launcher = self._running()
         effects: list[Effect] = []
         for configuration in self._campaign.configurations:
-            self._standing = configuration
-            launcher.require(list(self._launches.steps(configuration, configuration.setup)))
-            effects += check_effects(
-                configuration,
-                execute=launcher.execute,
-                prefix=self._launches.prefix(configuration),
-                work_directory=self._work_directory,
-            )
-            launcher.require(list(self._launches.steps(configuration, configuration.teardown)))
-            self._standing = None
+            effects += self.prove_here(configuration)
+        return effects
+
+    def prove_here(self, configuration: Configuration) -> list[Effect]:
+        """Return the answers of one configuration, set up for the question."""
+        launcher = self._running()
+        self._standing = configuration
+        launcher.require(list(self._launches.steps(configuration, configuration.setup)))
+        effects = check_effects(
+            configuration,
+            execute=launcher.execute,
+            prefix=self._launches.prefix(configuration),
+            work_directory=self._work_directory,
+        )
+        launcher.require(list(self._launches.steps(configuration, configuration.teardown)))
+        self._standing = None
         return effects
 
     def calibrate(self, task: Task) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from typing import Final
@@ -10,18 +11,22 @@ import msgspec
 
 from excise.capture.journal import Event, Loss, Record, Run, RunHead
 from excise.collect.boot import COMMANDS
-from excise.collect.remote import RemoteMachine
+from excise.collect.remote_boots import Shell
 from excise.errors import ExciseError
 from excise.events.one_boot import merge_boot
 from excise.formats.registry import Options, Reading, read
 
 OUTSIDE: Final = "outside"
 INSIDE: Final = "inside"
+SHUTDOWN: Final = "shutdown to the last log line"
+_LONGEST_SHUTDOWN_S: Final = 3600.0
 _MARK: Final = "@excise-boot "
-# Last line of the boot before, where the journal is kept; when sshd listened in this one.
+# Last line of the boot before, where the journal is kept; when sshd listened in this one; when its
+# kernel's clock began, by the wall clock.
 _FURTHER: Final = {
     "last-line": "journalctl -b -1 -q --no-pager -o short-unix -n 1 | cut -d' ' -f1",
     "sshd": "systemctl show -p ActiveEnterTimestampMonotonic --value ssh.service sshd.service",
+    "kernel-began": "awk -v now=$(date +%s.%N) '{printf \"%.3f\\n\", now - $1}' /proc/uptime",
     "entries": "cat /sys/kernel/security/ima/runtime_measurements_count",
 }
 _WAIT: Final = "timeout 120 systemctl is-system-running --wait >/dev/null 2>&1\n"
@@ -58,12 +63,8 @@ class Inside:
         return {f"boot{number}.{name}": data for name, data in self.outputs.items()}
 
 
-def read_inside(machine: RemoteMachine) -> Inside:
-    """Return what the machine tells of its boot, once it has finished.
-
-    Raises:
-        ConnectionLost: If the connection breaks.
-    """
+def read_inside(machine: Shell) -> Inside:
+    """Return what the machine tells of its boot, once it has finished."""
     questions = {name: shlex.join(words) for name, words in COMMANDS.items()} | _FURTHER
     script = _WAIT + "".join(
         f"echo {shlex.quote(_MARK + name)}; ( {command} ) 2>&1; echo; echo {_MARK}= $?\n"
@@ -104,27 +105,71 @@ def boot_records(head: RunHead, times: BootTimes, inside: Inside) -> tuple[Run, 
         ("kernel to login", kernel_ns, times.answered_ns),
     )
     events = [_event(head, OUTSIDE, name, end - start, start) for name, start, end in spans]
-    losses = [
-        Loss(source=f"boot of {head.configuration}: {name}", reason=reason)
-        for name, reason in inside.missing.items()
-    ]
-    stages, further = _stages(head, inside)
-    events += stages
-    losses += further
+    told, losses = _told(head, inside)
+    events += told
     if stamps := _numbers(inside.outputs.get("sshd", b"")):
         listening_ns = round(max(stamps) * 1000)
         events.append(_event(head, INSIDE, "kernel to sshd", listening_ns))
         events.append(_event(head, "reconciled", "login after sshd", to_login_ns - listening_ns))
-    if last := _numbers(inside.outputs.get("last-line", b"")):
-        seconds = last[0] - times.asked_at_s
-        if 0 < seconds < (kernel_ns - times.asked_ns) / 1e9 + 1:
-            logged_ns = round(seconds * 1e9)
-            events.append(_event(head, INSIDE, "shutdown to the last log line", logged_ns))
-            silence_ns = times.silent_ns - times.asked_ns
-            events.append(
-                _event(head, "reconciled", "silent before the last line", logged_ns - silence_ns)
-            )
+    logged_ns = _logged_ns(inside, times.asked_at_s)
+    if logged_ns is not None and logged_ns < kernel_ns - times.asked_ns + 1e9:
+        events.append(_event(head, INSIDE, SHUTDOWN, logged_ns))
+        silence_ns = times.silent_ns - times.asked_ns
+        events.append(
+            _event(head, "reconciled", "silent before the last line", logged_ns - silence_ns)
+        )
     return run, [*events, *losses]
+
+
+def inside_records(head: RunHead, inside: Inside, *, asked_at_s: float) -> tuple[Run, list[Record]]:
+    """Return a boot as a run where nothing outside looked.
+
+    The run is from the beginning of the kernel's clock to systemd's `Startup finished`. Of what lay
+    before, `shutdown` is timed by one clock; `dark`, until the kernel began (firmware, boot loader,
+    the end of the shutdown), is between two readings of the real-time clock, good to a second.
+
+    Args:
+        head: The run.
+        inside: What the machine tells.
+        asked_at_s: Its wall clock when the reboot was asked for, in seconds.
+    """
+    events, losses = _told(head, inside)
+    logged_ns = _logged_ns(inside, asked_at_s)
+    if logged_ns is not None:
+        events.append(_event(head, INSIDE, SHUTDOWN, logged_ns))
+        if began := _numbers(inside.outputs.get("kernel-began", b"")):
+            dark_ns = round((began[0] - asked_at_s) * 1e9) - logged_ns
+            if dark_ns > 0:
+                events.append(_event(head, INSIDE, "dark", dark_ns))
+            else:
+                reason = "the wall clock was set between the two boots"
+                losses.append(Loss(source=f"boot of {head.configuration}: dark", reason=reason))
+    identity = msgspec.structs.asdict(head)
+    finished = re.search(
+        rb"^FinishTimestampMonotonic=([1-9]\d*)$", inside.outputs.get("systemd-show", b""), re.M
+    )
+    if finished is None:
+        error = "systemd does not say when the startup finished"
+        return Run(**identity, ok=False, error=error), [*events, *losses]
+    run = Run(**identity, start_ns=0, wall_ns=int(finished[1]) * 1000, exit_code=0)
+    return run, [*events, *losses]
+
+
+def _logged_ns(inside: Inside, asked_at_s: float) -> int | None:
+    """Return the time from the reboot's being asked for to the last line that was logged of it."""
+    last = _numbers(inside.outputs.get("last-line", b""))
+    seconds = last[0] - asked_at_s if last else 0.0
+    return round(seconds * 1e9) if 0 < seconds < _LONGEST_SHUTDOWN_S else None
+
+
+def _told(head: RunHead, inside: Inside) -> tuple[list[Event], list[Loss]]:
+    """Return the stages that the machine tells, and what it did not tell."""
+    missing = [
+        Loss(source=f"boot of {head.configuration}: {name}", reason=reason)
+        for name, reason in inside.missing.items()
+    ]
+    stages, losses = _stages(head, inside)
+    return stages, [*missing, *losses]
 
 
 def _stages(head: RunHead, inside: Inside) -> tuple[list[Event], list[Loss]]:

@@ -1,0 +1,131 @@
+"""One reboot of a machine elsewhere, asked for and watched from here until it answers again."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from excise.campaign.target_spec import SshTarget
+from excise.campaign.targets.reboot_stages import BootTimes
+from excise.campaign.targets.ssh import seconds_of
+from excise.collect.remote import ConnectionLost, RemoteMachine
+from excise.collect.remote_boots import MARK
+from excise.errors import HostError
+
+# The connection must have been answered before the machine goes down.
+REBOOT: Final = (
+    "(sleep 1; systemctl reboot 2>/dev/null || reboot) </dev/null >/dev/null 2>&1 & date +%s.%N"
+)
+_LOOK_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Booted:
+    """A boot that came up.
+
+    Attributes:
+        times: What was seen of it from here.
+        words: Words of its `/proc/cmdline`.
+    """
+
+    times: BootTimes
+    words: tuple[str, ...]
+
+    @property
+    def marks(self) -> list[str]:
+        """Return the words that say which entry of ours it is."""
+        return marks_of(self.words)
+
+
+def marks_of(words: tuple[str, ...]) -> list[str]:
+    """Return the words of a command line that say which entry of ours was booted."""
+    return [word for word in words if word.startswith(MARK)]
+
+
+def boot_id(machine: RemoteMachine) -> str:
+    """Return the kernel's identifier of the machine's present boot."""
+    return machine.run("cat /proc/sys/kernel/random/boot_id").text.strip()
+
+
+def words_up(machine: RemoteMachine) -> tuple[str, ...]:
+    """Return the words of the command line of the boot that is up."""
+    return tuple(machine.insist(lambda: machine.run("cat /proc/cmdline")).text.split())
+
+
+class Rebooter:
+    """Reboots a machine; what it boots into is told to its boot loader beforehand."""
+
+    def __init__(
+        self, machine: RemoteMachine, *, spec: SshTarget, stopping: threading.Event | None = None
+    ) -> None:
+        self._machine = machine
+        self._spec = spec
+        self._stopping = stopping or threading.Event()
+        self._timeout_s = seconds_of(spec.boot_timeout, "boot_timeout")
+
+    def reboot(self) -> Booted:
+        """Reboot and wait until the machine answers in another boot.
+
+        Raises:
+            HostError: If it does not come back.
+        """
+        machine = self._machine
+        before = machine.insist(lambda: boot_id(machine))
+        begun = time.monotonic_ns()
+        # Once only: an answer that is lost may have been given, and a second reboot is another one.
+        asked_at = float(machine.run(REBOOT).text or 0)
+        silent = self._wait_for_silence()
+        self._come_back(before)
+        answered = time.monotonic_ns()
+        up = machine.insist(lambda: machine.run("cat /proc/uptime; cat /proc/cmdline"))
+        read = time.monotonic_ns()
+        uptime, _, cmdline = up.text.partition("\n")
+        times = BootTimes(
+            asked_ns=begun,
+            silent_ns=silent,
+            kernel_ns=read - round(float(uptime.split()[0]) * 1e9),
+            answered_ns=answered,
+            asked_at_s=asked_at,
+        )
+        return Booted(times=times, words=tuple(cmdline.split()))
+
+    def _wait_for_silence(self) -> int:
+        """Return when the machine was heard last, in nanoseconds of CLOCK_MONOTONIC here."""
+        deadline = time.monotonic() + self._timeout_s
+        heard = time.monotonic_ns()
+        while time.monotonic() < deadline:
+            try:
+                self._machine.run("true", timeout_s=self._machine.address.connect_timeout_s)
+            except ConnectionLost:
+                break
+            heard = time.monotonic_ns()
+            time.sleep(_LOOK_S)
+        return heard
+
+    def _come_back(self, before: str) -> None:
+        """Wait until the machine answers in another boot; switch it off and on where that fails.
+
+        Raises:
+            HostError: If it never does.
+        """
+        for last in (not self._spec.reset, True):
+            deadline = time.monotonic() + self._timeout_s
+            while time.monotonic() < deadline and not self._stopping.is_set():
+                try:
+                    self._machine.connect()
+                    if boot_id(self._machine) not in ("", before):
+                        return
+                except ConnectionLost:
+                    pass
+                time.sleep(_LOOK_S)
+            if last:
+                break
+            subprocess.run(self._spec.reset, check=False, capture_output=True)
+        raise HostError(
+            f"did not come back in {self._spec.boot_timeout} after a reboot",
+            source=self._machine.name,
+            hint="Switch it off and on: it then boots what it always did. Run again to resume",
+        )
