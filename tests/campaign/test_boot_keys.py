@@ -6,11 +6,9 @@ import re
 
 import pytest
 
-from excise.campaign.boot_keys import without_booted
 from excise.campaign.effect import check_effects
 from excise.campaign.spec import Configuration, parse_campaign
 from excise.capture.journal import Effect
-from excise.capture.manifest import Fact
 from excise.collect.launcher import Exec, ExecResult
 from excise.errors import HostError, SpecError
 
@@ -172,10 +170,3 @@ def test_enforcement_is_proved_by_a_refused_file_and_by_nothing_else() -> None:
         assert effect.got == f"{other} (a file without a label was opened)"
     (effect,) = effects_of(keys, {})
     assert (effect.outcome, effect.got) == ("FAILED", "security.ima cannot be removed")
-
-
-def test_what_a_boot_sets_is_no_condition_of_going_on() -> None:
-    facts = [
-        Fact(name=name, value="x", must_agree=True) for name in ("kernel.cmdline", "cpu.model")
-    ]
-    assert [fact.must_agree for fact in without_booted(facts)] == [False, True]

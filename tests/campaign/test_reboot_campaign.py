@@ -20,7 +20,7 @@ from excise.campaign.run import run_campaign
 from excise.campaign.schedule import visits
 from excise.campaign.spec import Campaign, Configuration, Task
 from excise.campaign.target_spec import SshTarget
-from excise.campaign.targets.boots import entries_of
+from excise.campaign.targets.boots import boots_of, entries_of
 from excise.campaign.targets.reboot_stages import BootTimes, Inside, boot_records
 from excise.campaign.targets.undo import undo_boots
 from excise.capture.journal import Event, Loss, RunHead
@@ -120,6 +120,21 @@ def test_grub_gets_the_running_kernels_entry_once_for_each_configuration(tmp_pat
         f"{kernel} 'a=b,c&d' 'e=f\\g' excise.configuration=2",
     ]
     assert done.stdout.count("}\n") == 3
+
+
+def test_labels_are_made_anew_in_a_boot_of_its_own_before_each_that_needs_them() -> None:
+    plain = reboot_campaign()
+    assert (len(entries_of(plain)), boots_of(plain)) == (2, 9)
+    enforce = Configuration(
+        name="enforce", ima_policy="appraise_tcb", ima_appraise="enforce", relabel=True
+    )
+    configurations = [*plain.configurations, enforce]
+    campaign = msgspec.structs.replace(plain, configurations=configurations)
+    entries = entries_of(campaign)
+    assert [entry.number for entry in entries] == [0, 1, 2, 3]
+    assert entries[2].words == ("ima_policy=appraise_tcb", "ima_appraise=enforce")
+    assert entries[3].words == ("ima_policy=appraise_tcb", "ima_appraise=fix")
+    assert boots_of(campaign) == 3 * 5
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
 
-from excise.capture.manifest import Fact
 from excise.errors import SpecError
 
 # Linux 6.1 to 6.12, security/: those of which a kernel runs one at most.
@@ -16,7 +15,6 @@ _EXCLUSIVE: Final = frozenset({"apparmor", "selinux", "smack"})
 # What a kernel lists unasked; `integrity` is added by us (see `words`).
 _UNASKED: Final = ("capability", "lockdown", "integrity", "ima", "evm")
 _POLICIES: Final = ("tcb", "appraise_tcb", "secure_boot", "critical_data", "fail_securely")
-_BOOTED_FACTS: Final = ("kernel.cmdline", "security.lsm", "fips.enabled", "ima.policy_present")
 _OFF: Final = "off"
 _NONE: Final = "none"
 
@@ -87,17 +85,6 @@ class BootKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         empty = BootKeys()
         names = BootKeys.__struct_fields__
         return [name for name in names if getattr(self, name) != getattr(empty, name)]
-
-
-def without_booted(facts: Iterable[Fact]) -> list[Fact]:
-    """Return a machine's facts; those that a boot's configuration sets need not agree.
-
-    A campaign with reboots goes on in whatever boot its last session left.
-    """
-    return [
-        msgspec.structs.replace(fact, must_agree=fact.must_agree and fact.name not in _BOOTED_FACTS)
-        for fact in facts
-    ]
 
 
 def check_boot_keys(keys: BootKeys, *, loads_policy: bool, source: str, key: str) -> None:

@@ -55,6 +55,16 @@ test -n "$entry"
 """
 
 
+# GRUB writes to its environment itself, past the kernel, so that IMA's label of it is wrong after a
+# choice; where IMA enforces, it cannot be read then, but made anew of what was kept.
+_RENEW: Final = f"""\
+grub-editenv - list >/dev/null 2>&1 || {{
+    grub-editenv - create
+    while read -r each; do grub-editenv - set "$each"; done <{_KEPT}/grubenv
+}}
+"""
+
+
 class Shell(Protocol):
     """Something that runs a script on the machine: over ssh, or here."""
 
@@ -167,7 +177,7 @@ class Grub:
 
     def choose(self, entry: BootEntry) -> None:
         """Have the next boot, and no other, use an entry."""
-        words = f"grub-reboot {shlex.quote(_entry_id(entry))} && sync"
+        words = f"{_RENEW}grub-reboot {shlex.quote(_entry_id(entry))} && sync"
         _require(self._shell, words, what="grub-reboot", timeout_s=120.0)
 
     def undo(self) -> None:
@@ -179,7 +189,7 @@ class Grub:
         script = f"""\
 rm -f {_GRUB_SCRIPT} {_GRUB_SCRIPT}.new
 test -e {_KEPT}/grub.cfg || exit 0
-grub-editenv - unset next_entry
+{_RENEW}grub-editenv - unset next_entry
 update-grub || exit 1
 cmp {_KEPT}/grub.cfg {_GRUB_CFG} || {{
     echo "{_GRUB_CFG} is not what it was; the old one is {_KEPT}/grub.cfg" >&2; exit 1; }}

@@ -54,6 +54,11 @@ class BootedMachine(Protocol):
     boot_id: str
 
     @property
+    def saw_boot(self) -> bool:
+        """Return whether the boot that is up can be told as a run."""
+        ...
+
+    @property
     def shell(self) -> Shell:
         """Return what runs scripts on it."""
         ...
@@ -198,14 +203,14 @@ class Boots:
     def _visited(self, visit: Visit) -> Generator[Run, None, bool]:
         arm, block = visit.arm, visit.heads[0].block
         self._note_crash(arm, block)
-        waits = arm not in self._state.skipped and not self._is_up(arm, block)
-        if waits and not self._entered(arm, block):
+        boots = [h for h in visit.heads if self._campaign.task(h.task).workload == BOOT]
+        waits = arm not in self._state.skipped and not self._is_up(visit, needs_boot=bool(boots))
+        if waits and not self._entered(visit, needs_boot=bool(boots)):
             return False
         if arm in self._state.skipped:
             yield from self._skipped(visit)
             return True
         self._require_effects(arm)
-        boots = [h for h in visit.heads if self._campaign.task(h.task).workload == BOOT]
         for head in boots:
             yield self._boot_run(head)
         self._state.measuring = True
@@ -222,8 +227,17 @@ class Boots:
         self._save()
         return True
 
-    def _is_up(self, arm: str, block: int) -> bool:
-        return self._goes_on and self._state.is_up(arm, block, boot_id=self._machine.boot_id)
+    def _is_up(self, visit: Visit, *, needs_boot: bool) -> bool:
+        arm, block = visit.arm, visit.heads[0].block
+        up = self._state.is_up(arm, block, boot_id=self._machine.boot_id)
+        return up and self._is_usable(needs_boot=needs_boot)
+
+    def _is_usable(self, *, needs_boot: bool) -> bool:
+        """Tell whether runs may be measured in the boot that is up, the boot itself too if wanted.
+
+        One that nobody saw is made anew: a killed session loses time, and no run.
+        """
+        return self._goes_on and (self._machine.saw_boot or not needs_boot)
 
     def _note_crash(self, arm: str, block: int) -> None:
         """Count a boot as failed that the machine left while runs were measured in it."""
@@ -236,8 +250,9 @@ class Boots:
             state.boot_id = ""
         self._save()
 
-    def _entered(self, arm: str, block: int) -> bool:
+    def _entered(self, visit: Visit, *, needs_boot: bool) -> bool:
         """Have an arm's configuration up, or the arm noted as skipped; False if we go down."""
+        arm, block = visit.arm, visit.heads[0].block
         state = self._state
         configuration = self._campaign.configuration_of(arm)
         entry = self._entry_of(configuration)
@@ -245,7 +260,8 @@ class Boots:
         following = self._entries[-1] if configuration.relabel else entry
         while True:
             asked, state.asked = state.asked, None
-            if asked is not None and self._goes_on and self._came_back(asked, arm, block):
+            usable = self._is_usable(needs_boot=needs_boot)
+            if asked is not None and usable and self._came_back(asked, arm, block):
                 came = next(each for each in self._entries if each.mark == asked.mark)
                 reason = self._reason_not_up(came)
                 if reason is not None:

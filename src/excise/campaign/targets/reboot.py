@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from excise.campaign import boot_state
 from excise.campaign.boot_state import BootState
 from excise.campaign.schedule import Visit
@@ -25,6 +23,7 @@ from excise.capture.store import Capture
 from excise.collect.remote import Output, RemoteMachine
 from excise.collect.remote_boots import boot_loader
 from excise.collect.remote_probe import ForeignProbe
+from excise.errors import HostError
 
 if TYPE_CHECKING:
     from excise.campaign.targets import StageListener
@@ -93,6 +92,7 @@ class RebootSession(SshSession):
         self._spec = spec
         self._on_stage = on_stage
         self._times: BootTimes | None = None
+        self._booting = False
         self._operations: Mapping[str, int] = {}
         self.shell = InsistingShell(machine)
 
@@ -125,17 +125,32 @@ class RebootSession(SshSession):
         Raises:
             HostError: If it does not come back.
         """
+        self._booting = True
         booted = Rebooter(self._machine, spec=self._spec, stopping=self._stopping).reboot()
-        self._place()
+        self._booting = False
+        self._machine.insist(self._place)
         self._times = booted.times
         return True
 
+    @property
+    def saw_boot(self) -> bool:
+        """Return whether the boot that is up was timed from here."""
+        return self._times is not None
+
+    def close(self) -> None:
+        """As of every session; in the middle of a boot nobody is there to take anything down.
+
+        What is left there the next session takes over, and removes.
+        """
+        try:
+            super().close()
+        except HostError:
+            if not self._booting:
+                raise
+
     def boot_records(self, head: RunHead, state: BootState) -> tuple[Run, list[Record]]:
         """Return the boot that is up with its times from outside and inside."""
-        if self._times is None:  # it was made by an earlier session
-            return Run(
-                **msgspec.structs.asdict(head), ok=False, error="excise was not there at the boot"
-            ), []
+        assert self._times is not None, "boots that nobody saw are made anew"
         inside = read_inside(self.shell)
         for name, data in inside.files(state.boots).items():
             self._capture.replace_raw(name, data)
