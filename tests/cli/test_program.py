@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
+import io
 import json
 import os
 import pty
@@ -232,6 +234,14 @@ def test_show_prints_text_or_any_other_format(excise: Excise, capture: Path) -> 
     rows = json.loads(out)["data"]["summaries"]
     assert [row["configuration"] for row in rows] == ["none", "none (A/A)", "b"]
     assert {row["n"] for row in rows} == {20}
+
+
+def test_compare_as_csv_gives_intervals_as_numbers(excise: Excise, capture: Path) -> None:
+    code, out, _ = excise("compare", capture, "--format", "csv")
+    assert code == 0
+    row = next(csv.DictReader(io.StringIO(out)))
+    assert float(row["interval_low"]) <= float(row["ratio"]) <= float(row["interval_high"])
+    assert 1.09 < float(row["interval_low"]) < float(row["interval_high"]) < 1.11
 
 
 def test_compare_finds_what_was_put_in(excise: Excise, capture: Path) -> None:

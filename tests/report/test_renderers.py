@@ -22,6 +22,7 @@ from excise.report.latex import escape_latex, render_latex
 from excise.report.markdown import escape_markdown, render_markdown
 from excise.report.model import (
     MAX_POINTS,
+    NOTHING,
     Cell,
     Chart,
     Column,
@@ -205,6 +206,37 @@ def test_csv_reads_back_cell_by_cell(table: Table) -> None:
                 assert got == ""
             else:
                 assert float(got) == cell.value or int(got) == cell.value
+
+
+def test_csv_gives_both_ends_of_an_interval_columns_of_their_own() -> None:
+    table = Table(
+        name="t",
+        columns=[
+            Column(name="task", heading="Task", align="left"),
+            Column(name="interval", heading="95 % interval"),
+            Column(name="exponent", heading="Exponent", value_unit="1"),
+        ],
+        rows=[
+            [
+                Cell(text="a, b", value="a, b"),
+                Cell(text="[+1, +2 %]", bounds=(1.0123, 1.0234)),
+                Cell(text="1.5 [1, 2]", value=1.5, bounds=(1.0, math.inf)),
+            ],
+            [Cell(text="c"), Cell(text=NOTHING), Cell(text=NOTHING)],
+        ],
+    )
+    assert render_csv_table(table).split("\r\n") == [
+        "task,interval_low,interval_high,exponent (1),exponent_low (1),exponent_high (1)",
+        '"a, b",1.0123,1.0234,1.5,1.0,inf',
+        "c,,,,,",
+        "",
+    ]
+    cell = stdlib_json.loads(render_json(report_of(table)))["sections"][0]["blocks"][0]["rows"][0][
+        1
+    ]
+    assert cell == {
+        "text": "[+1, +2 %]", "value": None, "emphasis": "none", "bounds": [1.0123, 1.0234],
+    }  # fmt: skip
 
 
 def test_csv_gives_unrounded_values_with_the_unit_in_the_header(example: Report) -> None:

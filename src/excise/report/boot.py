@@ -191,7 +191,7 @@ def _held_out(predictions: Sequence[HeldOut]) -> Table:
         Column(name="entries", heading="IMA entries"),
         Column(name="unit", heading="an entry", value_unit="ns"),
         Column(name="predicted", heading="predicted", value_unit="ns"),
-        Column(name="interval", heading="95 % interval", align="right", optional=True),
+        Column(name="interval", heading="95 % interval", value_unit="ns", optional=True),
         Column(name="measured", heading="measured", value_unit="ns"),
         Column(name="error", heading="error"),
     ]
@@ -215,7 +215,8 @@ def _held_out(predictions: Sequence[HeldOut]) -> Table:
 def _interval(each: HeldOut) -> Cell:
     if each.low_ns is None or each.high_ns is None:
         return tables.DASH
-    return Cell(text=f"{tables.shown(each.low_ns, 'ns')} to {tables.shown(each.high_ns, 'ns')}")
+    text = f"{tables.shown(each.low_ns, 'ns')} to {tables.shown(each.high_ns, 'ns')}"
+    return Cell(text=text, bounds=(each.low_ns, each.high_ns))
 
 
 def _inside(parts: Sequence[BootPart], *, limit: int) -> list[Section]:

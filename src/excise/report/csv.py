@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from excise.report.model import NOTHING
@@ -39,16 +41,35 @@ def render_csv_table(table: Table) -> str:
 
     The header has the machine names, with the unit in brackets unless the name ends in it. A cell
     with a value gives the value, unrounded; one with text alone gives the text. NaN and a dash
-    are empty. Nothing is rewritten for spreadsheets: a task called `=1+1` stays `=1+1`, quoted.
+    are empty. An interval has two columns, `NAME_low` and `NAME_high`, after the column's own,
+    which is left out where it had nothing but the text of intervals. Nothing is rewritten for
+    spreadsheets: a task called `=1+1` stays `=1+1`, quoted.
 
     Source: RFC 4180, section 2.
     """
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n", strict=True)
-    writer.writerow([header_of(column) for column in table.columns])
-    for row in table.rows:
-        writer.writerow([_field(cell) for cell in row])
+    fields = [
+        field
+        for place, column in enumerate(table.columns)
+        for field in _fields(column, [row[place] for row in table.rows])
+    ]
+    writer.writerows(zip(*fields, strict=True))
     return out.getvalue()
+
+
+def _fields(column: Column, cells: Sequence[Cell]) -> Iterator[list[str]]:
+    """Yield what stands under a column's name: itself, the ends of its intervals, or all three."""
+    own = [_field(cell) for cell in cells]
+    if all(cell.bounds is None for cell in cells):
+        yield [header_of(column), *own]
+        return
+    if any(cell.value is not None for cell in cells):
+        yield [header_of(column), *own]
+    for place, end in enumerate(("low", "high")):
+        named = dataclasses.replace(column, name=f"{column.name}_{end}")
+        ends = [_number(cell.bounds[place]) if cell.bounds else "" for cell in cells]
+        yield [header_of(named), *ends]
 
 
 def header_of(column: Column) -> str:
@@ -65,6 +86,8 @@ def _field(cell: Cell) -> str:
         return "" if cell.text == NOTHING else cell.text
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
-        return "" if math.isnan(value) else repr(float(value))
-    return str(value)
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else repr(float(value))

@@ -75,6 +75,7 @@ def _table(table: Table) -> dict[str, Any]:
                     "text": plain_value(cell.text),
                     "value": plain_value(cell.value),
                     "emphasis": cell.emphasis,
+                    **({"bounds": plain_value(list(cell.bounds))} if cell.bounds else {}),
                 }
                 for cell in row
             ]

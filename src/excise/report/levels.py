@@ -7,7 +7,7 @@ from typing import Any
 
 from excise.cost.levels import LevelComparison
 from excise.report.model import Cell, Column, Section, Table
-from excise.report.tables import interval_text
+from excise.report.tables import interval_cell
 from excise.units import format_ratio
 
 
@@ -57,9 +57,9 @@ def _row(each: LevelComparison) -> list[Cell]:
     return [
         Cell(text=each.row.task, value=each.row.task),
         Cell(text=each.row.configuration, value=each.row.configuration),
-        Cell(text=interval_text(each.row.low, each.row.high)),
+        interval_cell(each.row.low, each.row.high),
         Cell(text=format_ratio(each.levels.ratio), value=each.levels.ratio),
-        Cell(text=interval_text(*ends)),
+        interval_cell(*ends),
         Cell(
             text=str(each.levels.verdict),
             value=str(each.levels.verdict),

@@ -62,11 +62,14 @@ class Cell:
         value: The unrounded value in the column's `value_unit`, for CSV and JSON; None where the
             text is all there is.
         emphasis: How it should stand out; never the only carrier of the meaning.
+        bounds: The unrounded low and high end of the interval that the text gives, in the unit of
+            the value it belongs to, for CSV and JSON.
     """
 
     text: str
     value: str | int | float | bool | None = None
     emphasis: Emphasis = "none"
+    bounds: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ def predictions_table(found: Sequence[Prediction], *, name: str = "predictions")
         Column(name="predicted_ns", heading="Predicted", value_unit="ns"),
     ]
     if kinds := list(dict.fromkeys(each.interval for each in found if each.interval)):
-        columns.append(Column(name="interval", heading="Interval"))
+        columns.append(Column(name="interval", heading="Interval", value_unit="ns"))
     if measured:
         columns.append(Column(name="measured_ns", heading="Measured", value_unit="ns"))
         columns.append(Column(name="error_ns", heading="Error", value_unit="ns"))
@@ -113,7 +113,8 @@ def _cell(found: Prediction, column: str) -> Cell:
         case "interval":
             if found.low_ns is None or found.high_ns is None:
                 return DASH
-            return Cell(text=f"[{format_ns(found.low_ns)}, {format_ns(found.high_ns)}]")
+            text = f"[{format_ns(found.low_ns)}, {format_ns(found.high_ns)}]"
+            return Cell(text=text, bounds=(found.low_ns, found.high_ns))
         case "error_ratio":
             ratio = found.error_ratio
             return DASH if ratio is None else Cell(text=signed_error(ratio), value=ratio)

@@ -101,7 +101,6 @@ def _table(costs: Sequence[CommandCost], *, starts_per_day: int, share: float) -
 
 def _row(cost: CommandCost) -> list[Cell]:
     row = cost.comparison
-    interval = tables.interval_text(row.low, row.high)
     nan = math.isnan(row.ratio)
     return [
         Cell(text=row.task, value=row.task),
@@ -110,7 +109,7 @@ def _row(cost: CommandCost) -> list[Cell]:
         tables.value_cell(row.value, "ns"),
         tables.value_cell(cost.extra_ns, "ns"),
         Cell(text="–") if nan else Cell(text=format_ratio(row.ratio), value=row.ratio),
-        Cell(text=interval, emphasis="warn" if cost.more_blocks else "none"),
+        tables.interval_cell(row.low, row.high, emphasis="warn" if cost.more_blocks else "none"),
         tables.value_cell(cost.per_day_ns, "ns"),
         tables.value_cell(cost.lifetime_ns, "ns"),
         tables.value_cell(cost.major_faults, "1"),

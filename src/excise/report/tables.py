@@ -46,6 +46,12 @@ def value_cell(value: float | None, unit: str) -> Cell:
     )
 
 
+def interval_cell(low: float | None, high: float | None, *, emphasis: Emphasis = "none") -> Cell:
+    """Return the cell of a ratio's interval; a dash where there is none."""
+    bounds = None if low is None or high is None else (low, high)
+    return Cell(text=interval_text(low, high), emphasis=emphasis, bounds=bounds)
+
+
 def interval_text(low: float | None, high: float | None) -> str:
     """Return an interval of a ratio as changes in per cent, or a dash."""
     if low is None or high is None:
@@ -239,7 +245,7 @@ def _comparison_cell(row: Comparison, column: str) -> Cell:
         case "ratio":
             return _ratio(row)
         case "interval":
-            return Cell(text=interval_text(row.low, row.high))
+            return interval_cell(row.low, row.high)
         case "verdict":
             plain = row.order == "published values"
             emphasis = "none" if plain else _EMPHASIS[row.verdict]
@@ -328,11 +334,7 @@ def aa_table(found: Comparisons) -> Table | None:
             [
                 _word(task),
                 Cell(text=format_ratio(check.comparison.ratio), value=check.comparison.ratio),
-                Cell(
-                    text=interval_text(
-                        *((interval.low, interval.high) if interval else (None, None))
-                    )
-                ),
+                interval_cell(*((interval.low, interval.high) if interval else (None, None))),
                 Cell(text=str(check.outcome), emphasis="bad" if failed else "none"),
                 _count(check.comparison.n),
             ]

@@ -8,7 +8,7 @@ from typing import Final
 from excise.cost.summary import TaskSummary
 from excise.cost.trend import SeriesStability
 from excise.report.model import Block, Cell, Column, Paragraph, Section, Table
-from excise.report.tables import shown
+from excise.report.tables import DASH, shown
 from excise.stats import Growth, Interval
 from excise.units import format_ratio
 
@@ -44,7 +44,7 @@ def growth_table(rows: Sequence[TaskSummary]) -> Table:
             Column(name="task", heading="Task", align="left"),
             Column(name="configuration", heading="Configuration", align="left"),
             Column(name="slope", heading="Slope per run", value_unit=unit),
-            Column(name="slope_interval", heading="95 % interval"),
+            Column(name="slope_interval", heading="95 % interval", value_unit=unit),
             Column(name="model", heading="Law", align="left"),
             Column(name="exponent", heading="Exponent"),
             Column(name="starts_at", heading="From run"),
@@ -65,27 +65,29 @@ def _growth_row(row: TaskSummary, found: Growth) -> list[Cell]:
         _word(row.task),
         _word(row.configuration),
         Cell(text=shown(found.slope, row.unit), value=found.slope),
-        Cell(text=_interval(found.slope_interval, unit=row.unit)),
+        _interval(found.slope_interval, unit=row.unit),
         _word(found.model),
-        Cell(text=_exponent(found), value=found.exponent),
+        _exponent(found),
         Cell(text="–" if found.starts_at is None else f"{found.starts_at:.0f}"),
         Cell(text="–" if change is None else format_ratio(change), value=change),
     ]
 
 
-def _exponent(found: Growth) -> str:
+def _exponent(found: Growth) -> Cell:
     if found.exponent is None:
-        return "–"
+        return DASH
     text = f"{found.exponent:.2f}"
-    if (interval := found.exponent_interval) is not None:
-        text += f" [{interval.low:.2f}, {interval.high:.2f}]"
-    return text
+    if (interval := found.exponent_interval) is None:
+        return Cell(text=text, value=found.exponent)
+    text += f" [{interval.low:.2f}, {interval.high:.2f}]"
+    return Cell(text=text, value=found.exponent, bounds=(interval.low, interval.high))
 
 
-def _interval(interval: Interval | None, *, unit: str) -> str:
+def _interval(interval: Interval | None, *, unit: str) -> Cell:
     if interval is None:
-        return "–"
-    return f"[{shown(interval.low, unit)}, {shown(interval.high, unit)}]"
+        return DASH
+    text = f"[{shown(interval.low, unit)}, {shown(interval.high, unit)}]"
+    return Cell(text=text, bounds=(interval.low, interval.high))
 
 
 def stability_table(found: Sequence[SeriesStability]) -> Table:
