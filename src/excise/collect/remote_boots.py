@@ -2,13 +2,12 @@
 
 GRUB: a script of our own in `/etc/grub.d` has GRUB's own `10_linux` write the entry of the running
 kernel once for each configuration, with its words added; `grub-reboot` chooses one of them for the
-next boot alone. So a boot that fails falls back to the entry the machine always had. systemd-boot:
-an entry file for each configuration, and `bootctl set-oneshot`. Nothing that was there is changed.
+next boot alone. So a boot that fails falls back to the entry the machine always had. systemd-boot
+is in `systemd_boot`. Nothing that was there is changed.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -21,8 +20,10 @@ from excise.errors import HostError
 MARK: Final = "excise.configuration="
 _GRUB_SCRIPT: Final = "/etc/grub.d/42_excise"
 _GRUB_CFG: Final = "/boot/grub/grub.cfg"
+_GRUB_ENVIRONMENT: Final = "/boot/grub/grubenv"
 _KEPT: Final = "/var/lib/excise/boot"
-_LOADERS: Final = "/boot/efi/loader /boot/loader /efi/loader"
+# Variable in which the loader that was used tells its name (systemd.io/BOOT_LOADER_INTERFACE).
+_LOADER_INFO: Final = "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 # A block device below these is one that GRUB cannot write its environment to: the choice for one
 # boot would stay for all.
 _NOT_WRITABLE: Final = ("btrfs", "zfs", "f2fs", "squash4", "iso9660")
@@ -56,9 +57,10 @@ test -n "$entry"
 
 
 # GRUB writes to its environment itself, past the kernel, so that IMA's label of it is wrong after a
-# choice; where IMA enforces, it cannot be read then, but made anew of what was kept.
+# choice; where IMA enforces, it cannot be read then, but made anew of what was kept. grub-editenv
+# would make it anew without that.
 _RENEW: Final = f"""\
-grub-editenv - list >/dev/null 2>&1 || {{
+cat {_GRUB_ENVIRONMENT} >/dev/null 2>&1 || {{
     grub-editenv - create
     while read -r each; do grub-editenv - set "$each"; done <{_KEPT}/grubenv
 }}
@@ -117,7 +119,11 @@ def boot_loader(shell: Shell) -> BootLoader:
     Raises:
         HostError: If it has none that is known, or one that cannot be told what to boot once.
     """
+    from excise.collect.systemd_boot import SystemdBoot
+
     script = (
+        f"tr -d '\\0' <{_LOADER_INFO} 2>/dev/null | grep -q systemd-boot && "
+        "bootctl is-installed >/dev/null 2>&1 && echo systemd-boot && exit; "
         "command -v update-grub >/dev/null && command -v grub-reboot >/dev/null && "
         f"test -e {_GRUB_CFG} && echo grub && exit; "
         "bootctl is-installed >/dev/null 2>&1 && echo systemd-boot"
@@ -163,13 +169,13 @@ class Grub:
             "grub-editenv - list >grubenv.new && mv grubenv.new grubenv && sync && "
             "mv grub.cfg.new grub.cfg; }; }"
         )
-        _require(self._shell, keep, what="keeping the boot configuration")
+        require_done(self._shell, keep, what="keeping the boot configuration")
         script = _grub_script(entries).encode()
         write = f"cat >{_GRUB_SCRIPT}.new && chmod 755 {_GRUB_SCRIPT}.new && "
         write += f"mv {_GRUB_SCRIPT}.new {_GRUB_SCRIPT} && update-grub && sync"
-        _require(self._shell, write, what="update-grub", stdin=script, timeout_s=600.0)
+        require_done(self._shell, write, what="update-grub", stdin=script, timeout_s=600.0)
         for entry in entries:
-            _require(
+            require_done(
                 self._shell,
                 f"grep -q {shlex.quote(_entry_id(entry))} {_GRUB_CFG}",
                 what=f"finding the entry {_entry_id(entry)} in {_GRUB_CFG}",
@@ -178,7 +184,7 @@ class Grub:
     def choose(self, entry: BootEntry) -> None:
         """Have the next boot, and no other, use an entry."""
         words = f"{_RENEW}grub-reboot {shlex.quote(_entry_id(entry))} && sync"
-        _require(self._shell, words, what="grub-reboot", timeout_s=120.0)
+        require_done(self._shell, words, what="grub-reboot", timeout_s=120.0)
 
     def undo(self) -> None:
         """Remove the script, its entries and a choice not yet used; check that all is as it was.
@@ -197,7 +203,7 @@ grub-editenv - list | cmp {_KEPT}/grubenv - || {{
     echo "GRUB's environment is not what it was; the old one is {_KEPT}/grubenv" >&2; exit 1; }}
 rm -rf {_KEPT}; rmdir {_KEPT.rpartition("/")[0]} 2>/dev/null; sync
 """
-        _require(self._shell, script, what="restoring the boot configuration", timeout_s=600.0)
+        require_done(self._shell, script, what="restoring the boot configuration", timeout_s=600.0)
 
     def _require_writable_environment(self) -> None:
         asked = self._shell.run(
@@ -240,66 +246,14 @@ def _for_sed(text: str) -> str:
     return re.sub(r"([\\&,])", r"\\\1", text)
 
 
-class SystemdBoot:
-    """systemd-boot, with the entry files of the boot loader specification."""
-
-    name = "systemd-boot"
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
-
-    def install(self, entries: Sequence[BootEntry]) -> None:
-        """Add an entry file for each configuration, a copy of the one that was booted."""
-        folder, current = self._current()
-        text = _require(self._shell, f"cat {shlex.quote(current)}", what="reading it").text
-        for entry in entries:
-            words = " ".join((*entry.words, entry.mark))
-            lines = [line for line in text.splitlines() if not line.startswith("title")]
-            lines = [f"{line} {words}" if line.startswith("options") else line for line in lines]
-            if not any(line.startswith("options") for line in lines):
-                lines.append(f"options {words}")
-            data = "\n".join([f"title excise {entry.number}", *lines]) + "\n"
-            path = shlex.quote(f"{folder}/excise-{entry.number}.conf")
-            _require(
-                self._shell, f"cat >{path} && sync", what="writing an entry", stdin=data.encode()
-            )
-
-    def choose(self, entry: BootEntry) -> None:
-        """Have the next boot, and no other, use an entry."""
-        _require(
-            self._shell,
-            f"bootctl set-oneshot excise-{entry.number}.conf && sync",
-            what="bootctl set-oneshot",
-        )
-
-    def undo(self) -> None:
-        """Remove the entry files and a choice not yet used."""
-        script = "bootctl set-oneshot '' 2>/dev/null\n"
-        script += f"for d in {_LOADERS}; do rm -f $d/entries/excise-[0-9]*.conf; done; sync"
-        _require(self._shell, script, what="restoring the boot configuration")
-
-    def _current(self) -> tuple[str, str]:
-        """Return the folder of entries, and the file of the entry that was booted."""
-        listed = self._shell.run("bootctl list --json=short")
-        if listed.exit_code == 0:
-            for each in json.loads(listed.stdout or b"[]"):
-                path = each.get("path", "")
-                if each.get("isSelected") and path.endswith(".conf"):
-                    return path.rpartition("/")[0], path
-        script = (
-            f'for d in {_LOADERS}; do grep -l "$(uname -r)" $d/entries/*.conf; done 2>/dev/null'
-        )
-        files = [each for each in self._shell.run(script).text.split() if "/excise-" not in each]
-        if not files:
-            raise HostError(
-                "has no entry file of the kernel that runs now", source=self._shell.name
-            )
-        return files[0].rpartition("/")[0], files[0]
-
-
-def _require(
+def require_done(
     shell: Shell, script: str, *, what: str, stdin: bytes = b"", timeout_s: float = 60.0
 ) -> Output:
+    """Run a script that must succeed; `what` is what was to be done.
+
+    Raises:
+        HostError: If its exit code is not 0.
+    """
     done = shell.run(script, stdin=stdin, timeout_s=timeout_s)
     if done.exit_code != 0:
         raise HostError(f"{what} failed: {done.reason}", source=shell.name)
