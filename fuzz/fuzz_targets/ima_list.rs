@@ -1,10 +1,13 @@
 //! Any bytes, cut anywhere: the readers do not panic, and the pieces' sizes do not matter.
 #![no_main]
+use std::sync::Arc;
+
 use excise_formats::ima::hash::Digests;
 use excise_formats::ima::{
     row_of, Bank, ByteOrder, ChainSpec, Format, Found, Framer, Options, Replay, Report, Rule,
     Search, Step,
 };
+use excise_formats::policy::{DigestTableBuilder, Screen, Settled};
 use libfuzzer_sys::fuzz_target;
 
 const OTHERS: [(Bank, Rule); 4] = [
@@ -42,11 +45,20 @@ fn replay(options: Options, list: &[u8], piece_bytes: usize, banks: &[(Bank, Rul
 fn rows(options: Options, list: &[u8]) -> u64 {
     let (mut framer, mut pos, mut count) = (Framer::new(options), 0, 0);
     let mut digests = Digests::default();
+    let mut settled = Settled::default();
+    let screen = Screen {
+        table: Some(Arc::new(DigestTableBuilder::default().finish())),
+        prefixes: vec![b"/tmp/".to_vec()],
+        digest_suffices: true,
+        verifies_signatures: false,
+        signature_hashes: vec![4],
+    };
     let Found::Layout(layout) = framer.find_layout(list, &mut pos, true) else {
         return 0;
     };
     while let Step::Record(record) = framer.step(list, &mut pos, true) {
-        let _ = row_of(&record, &layout, &mut digests);
+        let row = row_of(&record, &layout, &mut digests);
+        screen.settles(&record, &row, &mut settled);
         count += 1;
     }
     count

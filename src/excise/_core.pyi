@@ -1,5 +1,6 @@
 """Types of the native module, which `excise.formats` and `excise.evidence` wrap."""
 
+from collections.abc import Sequence
 from typing import Any
 
 __version__: str
@@ -36,8 +37,14 @@ class ImaRows:
         known: tuple[str | None, str | None, str | None] = ...,
         start: tuple[int, int, int] = ...,
         end: int | None = ...,
+        pcr: int | None = ...,
+        screen: PolicyScreen | None = ...,
     ) -> ImaRows: ...
     def next_batch(self, count: int) -> list[list[Any]]: ...
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def settled(self) -> tuple[int, int, int, int, int]: ...
     @property
     def layout(self) -> tuple[str, str, str, tuple[int, int] | None] | None: ...
     @property
@@ -70,3 +77,14 @@ class DigestTable:
     def save(self, path: str, meta: bytes) -> bytes: ...
     @staticmethod
     def load(source: bytes | str) -> tuple[DigestTable, bytes, bytes]: ...
+
+class PolicyScreen:
+    def __new__(
+        cls,
+        table: DigestTable | None,
+        *,
+        prefixes: Sequence[bytes] = ...,
+        digest_suffices: bool = ...,
+        verifies_signatures: bool = ...,
+        signature_hashes: Sequence[int] = ...,
+    ) -> PolicyScreen: ...

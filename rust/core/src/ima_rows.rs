@@ -3,14 +3,18 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
 use excise_formats::ima::hash::Digests;
-use excise_formats::ima::{row_of, Format, Found, Framer, Layout, Record, Row, Step};
+use excise_formats::ima::{fields_of, Format, Found, Framer, Layout, Record, Row, Step};
+use excise_formats::policy::{Screen, Settled};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::ima::{options_of, Known, Source};
+use crate::policy::PolicyScreen;
 
 const BUFFER_BYTES: usize = 256 << 10;
+/// Entries looked at in one call, however few of them become rows: between calls, Ctrl-C is heard.
+const ENTRIES_A_CALL: usize = 1 << 20;
 
 /// Format, byte order, header bank, and the kexec header's bytes and count.
 type LayoutTuple = (&'static str, &'static str, &'static str, Option<(u64, u64)>);
@@ -154,18 +158,24 @@ pub struct ImaRows {
     layout: Option<Layout>,
     digests: Digests,
     ended: bool,
+    pcr: Option<u32>,
+    screen: Option<Screen>,
+    settled: Settled,
 }
 
 #[pymethods]
 impl ImaRows {
-    /// Open a list at an offset.
+    /// Open a list at an offset; entries of other PCRs than `pcr`, and those that `screen` settles,
+    /// do not become rows.
     #[new]
-    #[pyo3(signature = (source, *, known=(None, None, None), start=(0, 0, 1), end=None))]
+    #[pyo3(signature = (source, *, known=(None, None, None), start=(0, 0, 1), end=None, pcr=None, screen=None))]
     fn new(
         source: Source,
         known: Known,
         start: (u64, u64, u64),
         end: Option<u64>,
+        pcr: Option<u32>,
+        screen: Option<PyRef<'_, PolicyScreen>>,
     ) -> PyResult<Self> {
         let framer = Framer::new(options_of(&known, start)?);
         let (input, pos) = match source {
@@ -201,18 +211,21 @@ impl ImaRows {
             layout: None,
             digests,
             ended: false,
+            pcr,
+            screen: screen.map(|screen| screen.screen()),
+            settled: Settled::default(),
         })
     }
 
-    /// The next rows, at most `count`, as columns; empty columns at the end.
+    /// The next rows, at most `count`, as columns; fewer or none also where entries are left out.
     fn next_batch<'py>(
         &mut self,
         py: Python<'py>,
         count: usize,
     ) -> PyResult<Vec<Bound<'py, PyList>>> {
         let columns = Columns::new(py);
-        let mut rows = 0usize;
-        while rows < count && !self.ended {
+        let (mut rows, mut entries) = (0usize, 0usize);
+        while rows < count && entries < ENTRIES_A_CALL && !self.ended {
             let (data, last) = self.input.data(self.end);
             let layout = match self.layout {
                 Some(layout) => layout,
@@ -230,7 +243,17 @@ impl ImaRows {
             };
             match self.framer.step(data, &mut self.pos, last) {
                 Step::Record(record) => {
-                    let row = row_of(&record, &layout, &mut self.digests);
+                    entries = entries.saturating_add(1);
+                    if self.pcr.is_some_and(|pcr| pcr != record.pcr) {
+                        continue;
+                    }
+                    let mut row = fields_of(&record, &layout);
+                    if let Some(screen) = &self.screen {
+                        if screen.settles(&record, &row, &mut self.settled) {
+                            continue;
+                        }
+                    }
+                    row.compare_hash(&record, &layout, &mut self.digests);
                     columns.push(py, &record, &row)?;
                     rows = rows.saturating_add(1);
                 }
@@ -239,6 +262,25 @@ impl ImaRows {
             }
         }
         Ok(columns.lists)
+    }
+
+    /// Whether there are no more rows.
+    #[getter]
+    const fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Entries that the screen settled: `(allowed, excluded, without signature, unknown key, files)`.
+    #[getter]
+    const fn settled(&self) -> (u64, u64, u64, u64, u64) {
+        let Settled {
+            allowed,
+            excluded,
+            without_signature,
+            unknown_key,
+            files,
+        } = self.settled;
+        (allowed, excluded, without_signature, unknown_key, files)
     }
 
     /// `(format, byte order, header bank, kexec header)`, once a batch was read.

@@ -28,6 +28,8 @@ mod _core {
     use crate::policy::DigestTable;
     #[pymodule_export]
     use crate::policy::DigestTableBuilder;
+    #[pymodule_export]
+    use crate::policy::PolicyScreen;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use excise_formats::policy::{
     read_keylime, ChecksumReader, DigestTable as Table, DigestTableBuilder as Builder, PolicyError,
-    Verdict,
+    Screen, Verdict,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -91,7 +91,7 @@ impl DigestTableBuilder {
         let read = py.detach(|| {
             let mut reader = ChecksumReader::new(builder, root);
             source.drive(0, None, |piece, last| reader.process(piece, last))?;
-            Ok::<_, std::io::Error>(reader.finish())
+            Ok::<_, PyErr>(reader.finish())
         })?;
         match read {
             Ok(counts) => Ok((
@@ -163,10 +163,8 @@ impl DigestTable {
     }
 
     /// Each algorithm with its number of pairs and of paths.
-    fn counts(&self, py: Python<'_>) -> Vec<(String, usize, usize)> {
-        let counts = py.detach(|| self.inner.counts());
-        let owned = |(name, pairs, paths): (&str, usize, usize)| (name.to_owned(), pairs, paths);
-        counts.into_iter().map(owned).collect()
+    fn counts(&self) -> Vec<(&str, usize, usize)> {
+        self.inner.counts()
     }
 
     /// Bytes of memory the table takes.
@@ -219,6 +217,41 @@ impl DigestTable {
                 Ok((table, PyBytes::new(py, &meta), PyBytes::new(py, &digest)))
             }
             Err(error) => Err(format_error(py, &error)),
+        }
+    }
+}
+
+/// What of a list needs no judgement by a policy; see `ImaRows`.
+#[pyclass(module = "excise._core", frozen)]
+pub struct PolicyScreen {
+    inner: Screen,
+}
+
+impl PolicyScreen {
+    pub fn screen(&self) -> Screen {
+        self.inner.clone()
+    }
+}
+
+#[pymethods]
+impl PolicyScreen {
+    #[new]
+    #[pyo3(signature = (table, *, prefixes=Vec::new(), digest_suffices=false, verifies_signatures=false, signature_hashes=Vec::new()))]
+    fn new(
+        table: Option<PyRef<'_, DigestTable>>,
+        prefixes: Vec<PyBackedBytes>,
+        digest_suffices: bool,
+        verifies_signatures: bool,
+        signature_hashes: Vec<u8>,
+    ) -> Self {
+        PolicyScreen {
+            inner: Screen {
+                table: table.map(|table| Arc::clone(&table.inner)),
+                prefixes: prefixes.iter().map(|prefix| prefix.to_vec()).collect(),
+                digest_suffices,
+                verifies_signatures,
+                signature_hashes,
+            },
         }
     }
 }

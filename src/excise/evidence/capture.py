@@ -17,8 +17,9 @@ from excise.capture.seal import Seal, broken_seal_lines, read_seal
 from excise.capture.store import EVIDENCE, read_manifest
 from excise.errors import FormatError
 from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
-from excise.evidence.ima import ImaAppraisal, read_list, verify_list
+from excise.evidence.ima import ImaAppraisal, verify_list
 from excise.evidence.pcr import read_pcr_bytes
+from excise.evidence.policy import read_covered
 from excise.evidence.policy.buffers import is_buffer
 from excise.evidence.quote import QuoteAppraisal, verify_quote
 
@@ -27,7 +28,6 @@ SIGNATURE: Final = "quote.signature"
 PUBLIC: Final = "quote.public"
 PCRS: Final = "quote.pcrs"
 KEY_CHECK: Final = "capture.attestation_key"
-IMA_PCR: Final = 10
 _SMALL_BYTES: Final = 1 << 20  # more than any quote, key or table of PCRs takes
 IMA_LIST: Final = "ima_binary_runtime_measurements"
 _POLICY_NAMES: Final = ("ima-policy", "ima_policy", "ima/policy")
@@ -289,13 +289,10 @@ def _covered_names(measured: Path, ima: ImaAppraisal) -> dict[str, str]:
     The value of a `kernel_version` buffer is a key of its own. Entries of other PCRs are covered by
     no value here, wherever they stand.
     """
-    if ima.verdict is not Outcome.PASSED or ima.coverage.match is None:
-        return {}
+    rows = read_covered(measured, ima) if ima.verdict is Outcome.PASSED else None
     found: dict[str, str] = {}
-    for row in read_list(measured):
-        if row.position > ima.coverage.match.index:
-            break
-        if row.pcr != IMA_PCR or row.violation or row.hash_matches is False:
+    for row in rows or ():
+        if row.violation or row.hash_matches is False:
             continue
         name = (row.name or b"").decode(errors="backslashreplace")
         found[row.digest.hex()] = name

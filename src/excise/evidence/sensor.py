@@ -31,9 +31,9 @@ from excise.evidence.daa import (
     framed_message,
     policy_pcr_digest,
 )
-from excise.evidence.ima import Checkpoint, ImaAppraisal, read_list, verify_list
+from excise.evidence.ima import Checkpoint, ImaAppraisal, verify_list
 from excise.evidence.pcr import parse_selection
-from excise.evidence.policy import AppraisalOptions, Policy, PolicyAppraisal, appraise_entries
+from excise.evidence.policy import AppraisalOptions, Policy, PolicyAppraisal, appraise_covered
 from excise.evidence.sensor_message import PURPOSE, PcrBanks, SensorMessage, read_sensor_message
 from excise.evidence.tpm_structures import parse_attest
 
@@ -198,27 +198,11 @@ def _judge_list(
     checks += found.checks
     judged = None
     if policy.references is not None:
-        judged = _references(message, found, policy, before)
+        judged = appraise_covered(
+            message.list_entries, found, policy.references, before=before, options=policy.options
+        )
         checks += judged.checks
     return found, judged, checks
-
-
-def _references(
-    message: SensorMessage, found: ImaAppraisal, policy: SensorPolicy, before: Checkpoint | None
-) -> PolicyAppraisal:
-    assert policy.references is not None
-    first = found.replay.first
-    if found.coverage.match is None or first is None:
-        return appraise_entries((), policy.references, options=policy.options)
-    rows = read_list(
-        message.list_entries,
-        start_offset=first[0],
-        start_index=before.count if before and found.meeting.goes_on else 0,
-        end_offset=found.coverage.match_end,
-        layout=found.replay.layout,
-    )
-    entries = (row for row in rows if row.pcr == _IMA_PCR)
-    return appraise_entries(entries, policy.references, options=policy.options)
 
 
 def _relevant(pcrs: PcrBanks) -> dict[str, dict[int, bytes]]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DIGEST, _HMAC, _SIGNATURE, _DIGEST_NG, _EVM_PORTABLE, _VERITY = 1, 2, 3, 4, 5, 6
 
 # enum hash_algo, include/uapi/linux/hash_info.h, as far as anything signs with it
-_HASHES: Final = {
+SIGNATURE_HASHES: Final = {
     1: "md5",
     2: "sha1",
     4: "sha256",
@@ -42,6 +42,7 @@ _HASHES: Final = {
     21: "sha3_384",
     22: "sha3_512",
 }
+"""Hashes that files are signed with, by the kernel's numbers (`enum hash_algo`)."""
 
 _V1_HEADER_BYTES: Final = 16
 _V2_HEADER_BYTES: Final = 9
@@ -170,7 +171,7 @@ def _parse_v2(data: bytes) -> FileSignature | SignatureAppraisal:
     # type u8, version u8, hash u8, keyid be32, size be16, signature
     if len(data) < _V2_HEADER_BYTES:
         return _malformed(f"{len(data)} bytes are too few for version {data[1]}")
-    hash_algorithm = _HASHES.get(data[2])
+    hash_algorithm = SIGNATURE_HASHES.get(data[2])
     if hash_algorithm is None:
         return _malformed(f"hash {data[2]}, which nothing signs with")
     size, got = int.from_bytes(data[7:9], "big"), len(data) - _V2_HEADER_BYTES
@@ -392,7 +393,9 @@ def _holds_v1(
 
 
 def _file_id_digest(parsed: FileSignature, digest: bytes) -> bytes:
-    number = next(number for number, name in _HASHES.items() if name == parsed.hash_algorithm)
+    number = next(
+        number for number, name in SIGNATURE_HASHES.items() if name == parsed.hash_algorithm
+    )
     name = {"sm3_256": "sm3"}.get(parsed.hash_algorithm, parsed.hash_algorithm)
     return hashlib.new(name, bytes([parsed.xattr_type, number]) + digest).digest()
 

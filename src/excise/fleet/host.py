@@ -22,10 +22,10 @@ from typing import Final
 from excise.errors import ExciseError, FormatError
 from excise.evidence.checks import AppraisalResult, Check, Outcome
 from excise.evidence.pcr import read_pcr_bytes
-from excise.evidence.policy import Policy
+from excise.evidence.policy import IMA_PCR, Policy
 from excise.fleet import layout
 from excise.fleet.captures import appraise_captures
-from excise.fleet.lists import IMA_PCR, ListResult, appraise_list
+from excise.fleet.lists import ListResult, appraise_list
 from excise.fleet.places import Folder, folder_at
 from excise.fleet.records import (
     CaptureState,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from excise._core import PolicyScreen
 from excise.errors import FormatError
 from excise.evidence.checks import Outcome
 from excise.evidence.ima import Checkpoint, ImaAppraisal, verify_list
@@ -17,6 +18,8 @@ from excise.evidence.policy import (
     PolicyAppraiser,
     PolicyState,
     Treatment,
+    judge_covered,
+    read_covered,
 )
 from excise.fleet.places import Folder, Item
 from excise.fleet.records import MAX_FINDINGS, Finding, HostState, Settings
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
     from excise.evidence.ima.rows import ImaRow
 
-IMA_PCR: Final = 10
 _TAIL_BYTES: Final = 64 << 20
 """A longer new part of a list is read as a stream, from the list's start."""
 _QUIET: Final = frozenset(
@@ -128,19 +130,17 @@ def _verify(
         explain_failure=False,
     )
     goes_on = before is not None and found.meeting.goes_on
-    index = checkpoint.count if checkpoint is not None and goes_on else 0
     if policy is None:
-        rows: Iterator[tuple[ImaRow, EntryClass]] = (
-            (row, EntryClass.VIOLATION) for row in _violations(data, found)
-        )
         appraiser = None
+        rows = _violations(data, found, checkpoint)
     else:
         appraiser = PolicyAppraiser(
             policy,
             options=AppraisalOptions(violations=Treatment(settings.violations)),
             before=before.policy if before is not None and goes_on else None,
         )
-        rows = _judged(appraiser, data, found, index)
+        judged = judge_covered(appraiser, data, found, before=checkpoint)
+        rows = ((row, what) for row, what in judged if what not in _QUIET)
     kept, left_out = _gather(before.findings if before is not None and goes_on else (), rows)
     appraised = appraiser.finish() if appraiser is not None else None
     state = appraiser.state() if appraiser is not None else None
@@ -169,38 +169,16 @@ def _successor(
     return replace(found.checkpoint, base_offset=0)
 
 
-def _covered_rows(data: Path | bytes, found: ImaAppraisal, index: int) -> Iterator[ImaRow]:
-    from excise.evidence.ima.rows import read_list
-
-    new = found.replay.first
-    if found.coverage.match is None or new is None:
-        return
-    with read_list(
-        data,
-        start_offset=new[0],
-        start_index=index,
-        end_offset=found.coverage.match_end,
-        layout=found.replay.layout,
-    ) as rows:
-        # Entries of other PCRs stand in the same list, and no value of IMA's PCR covers them.
-        yield from (row for row in rows if row.pcr == IMA_PCR)
-
-
-def _judged(
-    appraiser: PolicyAppraiser, data: Path | bytes, found: ImaAppraisal, index: int
+def _violations(
+    data: Path | bytes, found: ImaAppraisal, checkpoint: Checkpoint | None
 ) -> Iterator[tuple[ImaRow, EntryClass]]:
-    take = appraiser.take
-    for row in _covered_rows(data, found, index):
-        judged = take(row)
-        if judged not in _QUIET:
-            yield row, judged
-
-
-def _violations(data: Path | bytes, found: ImaAppraisal) -> Iterator[ImaRow]:
     """Return the covered violations; without any the list is not read again."""
     if not found.replay.violations.count:
         return
-    yield from (row for row in _covered_rows(data, found, 0) if row.violation)
+    rows = read_covered(data, found, before=checkpoint, screen=PolicyScreen(None))
+    if rows is not None:
+        with rows:
+            yield from ((row, EntryClass.VIOLATION) for row in rows)
 
 
 def _gather(

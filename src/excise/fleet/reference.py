@@ -6,12 +6,11 @@ from collections.abc import Mapping
 
 from excise.errors import Refused, UsageError
 from excise.evidence.checks import Outcome
-from excise.evidence.ima import read_list, verify_list
+from excise.evidence.ima import verify_list
 from excise.evidence.pcr import read_pcr_bytes
-from excise.evidence.policy import Policy, PolicyBuilder
+from excise.evidence.policy import Policy, PolicyBuilder, read_covered
 from excise.fleet.host import SMALL_BYTES
 from excise.fleet.layout import IMA_LISTS, sort_items
-from excise.fleet.lists import IMA_PCR
 from excise.fleet.places import folder_at
 
 
@@ -38,8 +37,8 @@ def policy_of_host(host: str, hosts: Mapping[str, str]) -> Policy:
         found = verify_list(path, pcrs=pcrs)
         if found.verdict is not Outcome.PASSED:
             raise Refused("the list of the reference host does not pass", source=hosts[host])
-        for row in read_list(path, end_offset=found.coverage.match_end):
-            if row.pcr == IMA_PCR and row.name and row.digest and not row.violation:
+        for row in read_covered(path, found) or ():
+            if row.name and row.digest and not row.violation:
                 kind = "verity:" if row.digest_type == "verity" else ""
                 if row.name != b"boot_aggregate" and row.buf is None:
                     builder.add_digest(

@@ -27,5 +27,5 @@ pub use frame::{Format, Found, Framer, KexecHeader, Layout, Options, Step};
 pub use record::{Fault, Record};
 pub use registers::Register;
 pub use replay::{ChainSpec, Replay, Report};
-pub use rows::{row_of, Row};
+pub use rows::{fields_of, row_of, Row};
 pub use template::{ByteOrder, Field, FileDigest, Template};

@@ -24,9 +24,18 @@ pub struct Row<'a> {
     pub fault: Option<FieldFault>,
 }
 
-/// Take an entry apart.
+/// Take an entry apart, and compare its template hash.
 #[must_use]
 pub fn row_of<'a>(record: &Record<'a>, layout: &Layout, digests: &mut Digests) -> Row<'a> {
+    let mut row = fields_of(record, layout);
+    row.compare_hash(record, layout, digests);
+    row
+}
+
+/// Take an entry apart; its template hash is not looked at.
+#[inline]
+#[must_use]
+pub fn fields_of<'a>(record: &Record<'a>, layout: &Layout) -> Row<'a> {
     let mut row = Row::default();
     let Some(data) = record.data else { return row };
     let mut fault = None;
@@ -43,11 +52,18 @@ pub fn row_of<'a>(record: &Record<'a>, layout: &Layout, digests: &mut Digests) -
             other => row.others.push((other, value)),
         });
     row.fault = walked.err().or(fault);
-    if !record.is_violation() {
-        let mut wanted = BankSet::default();
-        wanted.insert(layout.header_bank);
-        digests.compute(wanted, data);
-        row.hash_matches = Some(digests.get(layout.header_bank) == record.template_hash);
-    }
     row
+}
+
+impl Row<'_> {
+    /// Note whether the template hash is that of the data.
+    pub fn compare_hash(&mut self, record: &Record<'_>, layout: &Layout, digests: &mut Digests) {
+        let Some(data) = record.data else { return };
+        if !record.is_violation() {
+            let mut wanted = BankSet::default();
+            wanted.insert(layout.header_bank);
+            digests.compute(wanted, data);
+            self.hash_matches = Some(digests.get(layout.header_bank) == record.template_hash);
+        }
+    }
 }

@@ -2,9 +2,11 @@
 pub mod checksums;
 pub mod error;
 pub mod keylime;
+pub mod screen;
 pub mod table;
 
 pub use checksums::{ChecksumReader, Counts};
 pub use error::PolicyError;
 pub use keylime::read_keylime;
+pub use screen::{Screen, Settled};
 pub use table::{DigestTable, DigestTableBuilder, Verdict};

@@ -1,6 +1,6 @@
 //! A set of (path, digest) pairs in sorted arrays: 16 bytes of SHA-256 of the path, then the digest.
 //!
-//! A million SHA-256 pairs take 48 MB. Paths are not kept: 128 bits of their hash tell them apart,
+//! A million SHA-256 pairs take 48 MB, and 2 MB for the index. Paths are not kept: 128 bits of their hash tell them apart,
 //! and a path made to collide with a listed one would still need that one's digest to be allowed.
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -62,6 +62,59 @@ fn key_of(path: &[u8]) -> [u8; KEY_BYTES] {
 struct Column {
     digest_bytes: usize,
     shards: Vec<Vec<u8>>,
+    /// For each shard, once it is sorted, where the keys of each bucket begin.
+    buckets: Vec<Buckets>,
+    /// Number of different keys, counted then.
+    paths: usize,
+}
+
+/// Where keys begin that are alike in the bits after the first byte: two records a bucket, since
+/// keys are hashes, and so as a rule one line of memory for a key.
+#[derive(Clone, Debug, Default)]
+struct Buckets {
+    bits: u32,
+    starts: Vec<u32>,
+}
+
+impl Buckets {
+    fn of(shard: &[u8], record: usize) -> Self {
+        let count = shard.len() / record;
+        let bits = (count / 2).max(1).ilog2().min(16);
+        let mut buckets = Buckets {
+            bits,
+            starts: vec![0],
+        };
+        for (index, row) in shard.chunks_exact(record).enumerate() {
+            let bucket = buckets.bucket(row);
+            let start = u32::try_from(index).unwrap_or(u32::MAX);
+            while buckets.starts.len() <= bucket {
+                buckets.starts.push(start);
+            }
+        }
+        buckets
+    }
+
+    /// The bucket of what begins with a key.
+    #[inline]
+    fn bucket(&self, key: &[u8]) -> usize {
+        match *key {
+            [_, first, second, ..] => {
+                usize::from(u16::from_be_bytes([first, second])) >> (16 - self.bits)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Indices of the records that a key may be among.
+    #[inline]
+    fn range(&self, key: &[u8; KEY_BYTES], count: usize) -> (usize, usize) {
+        let bucket = self.bucket(key);
+        let start = |at: usize| {
+            let found = self.starts.get(at).map(|start| *start as usize);
+            found.unwrap_or(count).min(count)
+        };
+        (start(bucket), start(bucket.saturating_add(1)))
+    }
 }
 
 impl Column {
@@ -69,6 +122,8 @@ impl Column {
         Column {
             digest_bytes,
             shards: vec![Vec::new(); SHARDS],
+            buckets: Vec::new(),
+            paths: 0,
         }
     }
 
@@ -98,6 +153,15 @@ impl Column {
             rows.dedup();
             *shard = rows.concat();
         }
+        self.index();
+    }
+
+    /// Index the shards, which are sorted and change no more.
+    fn index(&mut self) {
+        let record = self.record_bytes();
+        let buckets = |shard: &Vec<u8>| Buckets::of(shard, record);
+        self.buckets = self.shards.iter().map(buckets).collect();
+        self.paths = self.count_paths();
     }
 
     fn len(&self) -> usize {
@@ -105,31 +169,28 @@ impl Column {
         bytes / self.record_bytes()
     }
 
-    fn paths(&self) -> usize {
+    fn count_paths(&self) -> usize {
         let record = self.record_bytes();
         let mut count = 0usize;
         for shard in &self.shards {
-            let mut last: Option<&[u8]> = None;
-            for row in shard.chunks_exact(record) {
-                let key = row.get(..KEY_BYTES);
-                if key != last {
-                    count = count.saturating_add(1);
-                    last = key;
-                }
-            }
+            let keys = || shard.chunks_exact(record).map(|row| row.get(..KEY_BYTES));
+            let repeated = keys().zip(keys().skip(1)).filter(|(one, next)| one == next);
+            let rows = shard.len() / record;
+            count = count.saturating_add(rows.saturating_sub(repeated.count()));
         }
         count
     }
 
     /// The digests listed for a key, in ascending order.
+    #[inline]
     fn digests(&self, key: [u8; KEY_BYTES]) -> impl Iterator<Item = &[u8]> {
         let record = self.record_bytes();
         let [first, ..] = key;
-        let shard = self
-            .shards
-            .get(usize::from(first))
-            .map_or(&[][..], Vec::as_slice);
-        let start = lower_bound(shard, record, &key);
+        let first = usize::from(first);
+        let shard = self.shards.get(first).map_or(&[][..], Vec::as_slice);
+        let count = shard.len() / record;
+        let range = self.buckets.get(first).map(|each| each.range(&key, count));
+        let start = lower_bound(shard, record, &key, range.unwrap_or((0, count)));
         shard
             .get(start.saturating_mul(record)..)
             .unwrap_or(&[])
@@ -140,18 +201,28 @@ impl Column {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.shards.iter().map(Vec::capacity).sum()
+        let records: usize = self.shards.iter().map(Vec::capacity).sum();
+        let starts: usize = self.buckets.iter().map(|b| b.starts.capacity()).sum();
+        records.saturating_add(starts.saturating_mul(size_of::<u32>()))
     }
 }
 
-/// Number of records whose key is lower.
-fn lower_bound(shard: &[u8], record: usize, key: &[u8; KEY_BYTES]) -> usize {
-    let (mut low, mut high) = (0usize, shard.len() / record);
+/// Number of records whose key is lower, which is within the range.
+#[inline]
+fn lower_bound(
+    shard: &[u8],
+    record: usize,
+    key: &[u8; KEY_BYTES],
+    (mut low, mut high): (usize, usize),
+) -> usize {
+    let key = u128::from_be_bytes(*key);
     while low < high {
         let middle = low.saturating_add(high.saturating_sub(low) / 2);
-        let at = middle.saturating_mul(record);
-        let found = shard.get(at..at.saturating_add(KEY_BYTES)).unwrap_or(&[]);
-        if found < key.as_slice() {
+        let row = shard.get(middle.saturating_mul(record)..).unwrap_or(&[]);
+        if row
+            .first_chunk()
+            .is_some_and(|found| u128::from_be_bytes(*found) < key)
+        {
             low = middle.saturating_add(1);
         } else {
             high = middle;
@@ -263,7 +334,7 @@ impl DigestTable {
     pub fn counts(&self) -> Vec<(&str, usize, usize)> {
         self.columns
             .iter()
-            .map(|(name, column)| (name.as_str(), column.len(), column.paths()))
+            .map(|(name, column)| (name.as_str(), column.len(), column.paths))
             .collect()
     }
 
@@ -460,6 +531,7 @@ impl<R: Read> Checked<'_, R> {
         for shard in &mut column.shards {
             shard.shrink_to_fit();
         }
+        column.index();
         Ok(column)
     }
 }
@@ -503,6 +575,30 @@ mod tests {
         }
         let unknown = table.lookup(b"/usr/bin/5000", "sha256", &[0; 32]);
         assert_eq!(unknown, Verdict::Unknown);
+    }
+
+    #[test]
+    fn keys_are_found_however_they_are_spread() {
+        for count in 0..40u32 {
+            for spread in [2u32, 7, 300, 1600, 1 << 20, 1 << 26] {
+                let shard: Vec<u8> = (0..count)
+                    .flat_map(|n| [&(n * spread / 2).to_be_bytes()[..], &[0; 13]].concat())
+                    .collect();
+                let buckets = Buckets::of(&shard, 17);
+                for number in 0..90u32 {
+                    let mut key = [0u8; KEY_BYTES];
+                    let value = u64::from(number) * u64::from(spread) / 4;
+                    key[..4].copy_from_slice(&(value as u32 & 0xff_ffff).to_be_bytes());
+                    let lower = shard.chunks(17).filter(|row| row[..16] < key[..]).count();
+                    let range = buckets.range(&key, count as usize);
+                    let found = lower_bound(&shard, 17, &key, range);
+                    let same_first_byte = shard.chunks(17).all(|row| row[0] == 0);
+                    if same_first_byte {
+                        assert_eq!(found, lower, "{count} {spread} {number}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -10,12 +10,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from excise import _core
 from excise.errors import FormatError
 from excise.evidence.ima.replay import Fault, Layout, fault_of
 from excise.evidence.ima.source import ListInput, opened
+
+if TYPE_CHECKING:
+    from excise._core import PolicyScreen
 
 BATCH_ROWS: Final = 4096
 
@@ -64,6 +67,24 @@ class ImaRow(NamedTuple):
     fault: str | None
 
 
+class Settled(NamedTuple):
+    """Entries that a screen settled.
+
+    Attributes:
+        allowed: Files with a listed digest.
+        excluded: Files whose name is excluded.
+        without_signature: Allowed files without a signature.
+        unknown_key: Allowed files with a signature that no key is asked for.
+        files: Allowed files, without a listed boot aggregate.
+    """
+
+    allowed: int
+    excluded: int
+    without_signature: int
+    unknown_key: int
+    files: int
+
+
 @dataclass(frozen=True, slots=True)
 class ImaBatch:
     """Some rows as columns, in the order of `ImaRow`'s fields."""
@@ -98,6 +119,8 @@ class ImaList:
         start_index: int = 0,
         start_line: int = 1,
         layout: Layout | None = None,
+        pcr: int | None = None,
+        screen: PolicyScreen | None = None,
     ) -> None:
         self._stack = ExitStack()
         source = self._stack.enter_context(opened(data))
@@ -109,6 +132,8 @@ class ImaList:
                 known=(layout.format, layout.byte_order, layout.header_bank),
                 start=(start_offset, start_index, start_line),
                 end=end_offset,
+                pcr=pcr,
+                screen=screen,
             )
         except OSError as error:
             self._stack.close()
@@ -116,11 +141,10 @@ class ImaList:
 
     def batches(self, rows: int = BATCH_ROWS) -> Iterator[ImaBatch]:
         """Iterate over the rest of the list in batches of at most so many rows."""
-        while True:
+        while not self._native.ended:
             batch = ImaBatch(tuple(self._native.next_batch(rows)))
-            if not len(batch):
-                return
-            yield batch
+            if len(batch):
+                yield batch
 
     def __iter__(self) -> Iterator[ImaRow]:
         for batch in self.batches():
@@ -129,6 +153,11 @@ class ImaList:
     def head(self, count: int) -> tuple[ImaRow, ...]:
         """Return the next rows, at most so many."""
         return tuple(islice(self, count))
+
+    @property
+    def settled(self) -> Settled:
+        """Return the entries read so far that are no rows, because the screen settled them."""
+        return Settled(*self._native.settled)
 
     @property
     def layout(self) -> Layout:
@@ -172,6 +201,8 @@ def read_list(
     start_index: int = 0,
     start_line: int = 1,
     layout: Layout | None = None,
+    pcr: int | None = None,
+    screen: PolicyScreen | None = None,
 ) -> ImaList:
     """Open a measurement list, binary or ascii, to read its rows.
 
@@ -184,6 +215,8 @@ def read_list(
         start_index: Position in the list of the first entry to read.
         start_line: Its line (ascii lists).
         layout: What is known of the layout; the rest is found out.
+        pcr: The PCR whose entries are wanted; all by default.
+        screen: What a policy has nothing to say of; such entries are counted, and are no rows.
 
     Raises:
         FormatError: The file cannot be read.
@@ -195,4 +228,6 @@ def read_list(
         start_index=start_index,
         start_line=start_line,
         layout=layout,
+        pcr=pcr,
+        screen=screen,
     )

@@ -8,68 +8,30 @@ reference applies to it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from excise.errors import UsageError
 from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
 from excise.evidence.policy.buffers import BufferJudge, LearnKeys, is_buffer
 from excise.evidence.policy.classes import EntryClass
+from excise.evidence.policy.entry import PolicyEntry, algorithm_of, table_algorithm
 from excise.evidence.policy.model import Policy
 from excise.evidence.policy.state import PolicyState
 from excise.evidence.signature import (
+    SIGNATURE_HASHES,
     Keyring,
     SignatureAppraisal,
     SignatureResult,
     parse_file_signature,
 )
 
-
-class PolicyEntry(Protocol):
-    """What is needed of one entry of a measurement list."""
-
-    @property
-    def position(self) -> int:
-        """Position in the list, from 0."""
-
-    @property
-    def offset(self) -> int:
-        """Byte offset of its record."""
-
-    @property
-    def template(self) -> str:
-        """Name of the template."""
-
-    @property
-    def name(self) -> bytes | None:
-        """Event name; None where the template has none."""
-
-    @property
-    def digest_type(self) -> str:
-        """`ima`, `verity`, or empty where the template does not say."""
-
-    @property
-    def algorithm(self) -> str:
-        """Hash of the file digest; empty in the old `ima` template, which has SHA-1 or MD5."""
-
-    @property
-    def digest(self) -> bytes:
-        """File digest."""
-
-    @property
-    def signature(self) -> bytes | None:
-        """The `sig` field; None where the template has none."""
-
-    @property
-    def buf(self) -> bytes | None:
-        """The measured buffer; None for files."""
-
-    @property
-    def violation(self) -> bool:
-        """Whether the entry records a violation."""
+if TYPE_CHECKING:
+    from excise._core import PolicyScreen
+    from excise.evidence.ima import ImaList, ImaRow
 
 
 class Treatment(StrEnum):
@@ -229,9 +191,7 @@ _CODES: Final = (
     EntryClass.OTHER_ALGORITHM,
     EntryClass.UNKNOWN_FILE,
 )
-_HASH_ALIASES: Final = {"sm3": "sm3_256", "sm3-256": "sm3_256"}
 _LONGEST_LIST_HEADER_BYTES: Final = 64  # struct ima_kexec_hdr has 24
-_BARE_DIGESTS: Final = {20: "sha1", 16: "md5"}
 _PSEUDO_PREFIXES: Final = (
     b"memfd:",
     b"/memfd:",
@@ -243,18 +203,6 @@ _PSEUDO_PREFIXES: Final = (
 _NONE_IN_TEMPLATE: Final = SignatureAppraisal(
     result=SignatureResult.NO_SIGNATURE, detail="the template has no signature field"
 )
-
-
-def _algorithm(entry: PolicyEntry) -> str:
-    if not entry.algorithm:
-        return _BARE_DIGESTS.get(len(entry.digest), "")
-    return _HASH_ALIASES.get(entry.algorithm, entry.algorithm)
-
-
-def _table_algorithm(entry: PolicyEntry) -> str:
-    algorithm = _algorithm(entry)
-    # An fs-verity digest is the root of a hash tree, never the digest of the file's bytes.
-    return f"verity:{algorithm}" if entry.digest_type == "verity" else algorithm
 
 
 class PolicyAppraiser:
@@ -305,6 +253,32 @@ class PolicyAppraiser:
             return Accept.SIGNATURE
         return Accept.EITHER if self._uses_keys else Accept.DIGEST
 
+    def screen(self) -> PolicyScreen:
+        """Return what of a list needs no judgement but to be counted; for `take_list`."""
+        from excise._core import PolicyScreen
+
+        return PolicyScreen(
+            self._policy.table,
+            prefixes=self._policy.prefixes,
+            digest_suffices=self._accept in (Accept.DIGEST, Accept.EITHER),
+            verifies_signatures=self._uses_keys,
+            signature_hashes=bytes(SIGNATURE_HASHES),
+        )
+
+    def take_list(self, rows: ImaList) -> Iterator[tuple[ImaRow, EntryClass]]:
+        """Judge a list opened with `screen`; give the entries that were not settled by it.
+
+        The others are counted when the last row was taken.
+        """
+        for row in rows:
+            yield row, self.take(row)
+        settled = rows.settled
+        self._counts[EntryClass.ALLOWED] += settled.allowed
+        self._counts[EntryClass.EXCLUDED] += settled.excluded
+        self._signatures[SignatureResult.NO_SIGNATURE] += settled.without_signature
+        self._signatures[SignatureResult.UNKNOWN_KEY] += settled.unknown_key
+        self._files += settled.files
+
     def take(self, entry: PolicyEntry) -> EntryClass:
         """Judge one entry, keep the count, and return its class."""
         signature: SignatureAppraisal | None = None
@@ -327,7 +301,7 @@ class PolicyAppraiser:
         name = entry.name
         if name is None or not entry.digest:
             return EntryClass.UNREADABLE
-        code = self._policy.table.lookup(name, _table_algorithm(entry), entry.digest)
+        code = self._policy.table.lookup(name, table_algorithm(entry), entry.digest)
         if code == 0:
             return EntryClass.ALLOWED
         if code == 3 and name == b"boot_aggregate" and self._is_boot_aggregate(entry):
@@ -358,7 +332,7 @@ class PolicyAppraiser:
             return SignatureAppraisal(
                 result=SignatureResult.UNKNOWN_KEY, detail=f"no key {keyid}", keyid=keyid
             )
-        algorithm = _algorithm(entry)
+        algorithm = algorithm_of(entry)
         return self._keyring.verify(
             entry.signature, digest_algorithm=algorithm, digest=entry.digest
         )
@@ -406,14 +380,14 @@ class PolicyAppraiser:
         expected: tuple[str, ...] = ()
         detail = ""
         if found is EntryClass.DIGEST_DIFFERS:
-            listed = self._policy.table.expected(name, _table_algorithm(entry))
+            listed = self._policy.table.expected(name, table_algorithm(entry))
             expected = tuple(digest.hex() for digest in listed)
         elif found is EntryClass.OTHER_ALGORITHM:
             known = ", ".join(self._policy.counts())
             kind = "an fs-verity digest" if entry.digest_type == "verity" else "this algorithm"
             detail = f"the policy lists the file, not {kind} (it has {known})"
         elif found is EntryClass.UNKNOWN_FILE:
-            if self._policy.table.holds_digest(_table_algorithm(entry), entry.digest):
+            if self._policy.table.holds_digest(table_algorithm(entry), entry.digest):
                 detail = "the digest is listed under another name"
         elif found is EntryClass.VIOLATION:
             detail = "name and digest are not authenticated: the PCR was extended with ones"
@@ -425,7 +399,7 @@ class PolicyAppraiser:
             name=name,
             entry_class=found,
             expected=expected,
-            got=f"{_algorithm(entry)}:{entry.digest.hex()}",
+            got=f"{algorithm_of(entry)}:{entry.digest.hex()}",
             signature=signature,
             detail=detail,
         )

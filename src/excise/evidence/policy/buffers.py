@@ -12,7 +12,7 @@ from excise.evidence.policy.model import Description
 from excise.evidence.signature import Keyring
 
 if TYPE_CHECKING:
-    from excise.evidence.policy.appraise import PolicyEntry
+    from excise.evidence.policy.entry import PolicyEntry
 
 
 class LearnKeys(StrEnum):

@@ -59,12 +59,14 @@ class Policy:
         description: Everything else.
         digest: SHA-256 of the compiled form, in hexadecimal: equal for equal content, in whatever
             order it was read.
-        excludes: Compiled exclude patterns.
+        prefixes: Beginnings of names that are excluded, those that patterns amount to included.
+        excludes: The other exclude patterns, compiled.
     """
 
     table: DigestTable
     description: Description
     digest: str
+    prefixes: tuple[bytes, ...] = field(repr=False)
     excludes: tuple[re.Pattern[bytes], ...] = field(repr=False)
 
     @property
@@ -78,7 +80,7 @@ class Policy:
 
     def is_excluded(self, name: bytes) -> bool:
         """Return whether a name is excluded from the judgement."""
-        if name.startswith(self.description.exclude_prefixes):
+        if name.startswith(self.prefixes):
             return True
         return any(pattern.match(name) for pattern in self.excludes)
 
@@ -140,30 +142,52 @@ def assemble(
             source=source or None,
             hint="It would allow nothing, and is refused so that nobody takes it for a judgement",
         )
+    prefixes, excludes = compile_patterns(description.exclude_patterns)
     return Policy(
         table=table,
         description=description,
         digest=digest or table.digest(description.encode()).hex(),
-        excludes=compile_patterns(description.exclude_patterns),
+        prefixes=(*description.exclude_prefixes, *prefixes),
+        excludes=excludes,
     )
 
 
-def compile_patterns(patterns: Iterable[str]) -> tuple[re.Pattern[bytes], ...]:
-    """Return patterns compiled for bytes: one alternation where that is possible.
+_LITERAL: Final = re.compile(
+    r"\^?((?:[^\\^$.*+?{}()\[\]|]|\\[^0-9A-Za-z\x80-\U0010ffff])*)(?:\.\*)?"
+)
+
+
+def literal_prefix(pattern: str) -> bytes | None:
+    """Return the beginning that a pattern amounts to, as most do: `/tmp/.*`; None for others."""
+    found = _LITERAL.fullmatch(pattern)
+    if found is None:
+        return None
+    return re.sub(r"\\(.)", r"\1", found[1], flags=re.DOTALL).encode("utf-8", "surrogateescape")
+
+
+def compile_patterns(
+    patterns: Iterable[str],
+) -> tuple[tuple[bytes, ...], tuple[re.Pattern[bytes], ...]]:
+    """Return the beginnings that patterns amount to, and the others compiled for bytes.
+
+    The others are one alternation where that is possible.
 
     Raises:
         FormatError: A pattern is no regular expression; the field says which.
     """
-    compiled = [
-        compile_pattern(pattern, field=f"excludes[{number}]")
-        for number, pattern in enumerate(patterns)
-    ]
+    prefixes, compiled = [], []
+    for number, pattern in enumerate(patterns):
+        prefix = literal_prefix(pattern)
+        if prefix is not None:
+            prefixes.append(prefix)
+        else:
+            compiled.append(compile_pattern(pattern, field=f"excludes[{number}]"))
     plain = [p for p in compiled if not p.groups and not _has_flags(p)]
     if len(plain) < 2:
-        return tuple(compiled)
+        return tuple(prefixes), tuple(compiled)
     rest = [p for p in compiled if p.groups or _has_flags(p)]
     joined = b"|".join(b"(?:" + p.pattern + b")" for p in plain).decode("utf-8", "surrogateescape")
-    return (compile_pattern(joined, field="excludes"), *rest)
+    return tuple(prefixes), (compile_pattern(joined, field="excludes"), *rest)
 
 
 def compile_pattern(pattern: str, *, field: str, line: int | None = None) -> re.Pattern[bytes]:
