@@ -123,6 +123,13 @@ def test_ima_costs_on_ext4_more_than_on_tmpfs_which_its_policy_leaves_out(counte
     assert extra["ext4"] > 1.5 * extra["tmpfs"] > 0
 
 
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_under_no_preset_does_a_program_start_with_less(counted, name: str):
+    """What a mechanism refuses to a program's start would look like a saving."""
+    base = counts(counted("none"))["fork_execve"].steady
+    assert counts(counted(name))["fork_execve"].steady > 0.995 * base
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_every_preset_takes_effect_and_proves_it(counted, name: str, kernel: str):

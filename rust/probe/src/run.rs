@@ -204,7 +204,9 @@ fn allowances(planned: &Planned, wanted: &Wanted) -> Result<Vec<Allowance>, Prob
             });
             // The new program's start reads /proc/self/maps: where that is refused it does less, and
             // confinement would seem to save time.
-            if std::path::Path::new("/proc/self").exists() {
+            let there = std::path::Path::new("/proc/self").try_exists();
+            let proc_self = |error| ProbeError::step("/proc/self", &error);
+            if there.map_err(proc_self)? {
                 list.push(Allowance {
                     path: c"/proc".to_owned(),
                     rights: landlock::READ_FILE,

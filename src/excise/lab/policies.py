@@ -106,6 +106,8 @@ def _tomoyo_rules() -> list[str]:
     rules = [
         "misc env \\*",
         "file read/getattr proc:/self/\\*",
+        "file getattr proc:/",  # and the next: looked at before a Landlock rule is made of them
+        "file getattr proc:/self/",
         "file read/getattr /dev/zero",
         "file write/getattr /dev/null",
         "file read/getattr/execute /bin/excise-probe",
