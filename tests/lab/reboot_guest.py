@@ -16,10 +16,10 @@ from excise.lab.cache import digest_of, stored
 from excise.lab.processes import child
 from ssh_servers import free_port
 
-PACKAGES = (
-    "systemd,systemd-sysv,udev,dbus,openssh-server,kmod,initramfs-tools,"
-    "linux-image-cloud-amd64,grub-pc-bin,grub2-common"
+BOOTABLE = (
+    "systemd,systemd-sysv,udev,dbus,openssh-server,kmod,initramfs-tools,linux-image-cloud-amd64"
 )
+PACKAGES = f"{BOOTABLE},grub-pc-bin,grub2-common"
 SECTOR = 512
 PART_SECTORS = 1_843_200  # 900 MiB, after 1 MiB for GRUB
 HOST_NAME = "excise-lab"
@@ -71,38 +71,50 @@ def disk_image(*further: str) -> Path:
     Args:
         *further: Packages that are installed beside those of a bootable machine.
     """
-    tool = packages.fetch("mmdebstrap")
     wanted = ",".join((PACKAGES, *further))
-    key = digest_of("reboot 1", wanted, GRUB_DEFAULTS, NETWORK, FAILS_ONCE, tool.version)
+    key = digest_of("reboot 1", wanted, GRUB_DEFAULTS, NETWORK, FAILS_ONCE, debootstrap().version)
 
     def build(into: Path) -> None:
-        command = ["perl", str(tool.root / "usr/bin/mmdebstrap"), "--variant=minbase"]
-        command += ["--format=tar", f"--include={wanted}", "--skip=output/mknod"]
-        command += [f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "man")]
-        tree = into / "tree"
-        programs = {"PATH": f"{tool.root}/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-        subprocess.run(
-            [*command, "bookworm", str(into / "root.tar")],
-            check=True,
-            capture_output=True,
-            env=programs,
-        )
-        tree.mkdir()
-        unpack = ["tar", "-C", str(tree), "--numeric-owner", "-xpf", str(into / "root.tar")]
-        subprocess.run(unpack, check=True)
-        _configure(tree)
+        tree = unpacked_root(wanted, into)
+        configure(tree, "/dev/vda1 / ext4 errors=remount-ro 0 1\n")
+        _configure_grub(tree)
         _write_disk(tree, into)
         shutil.rmtree(tree)
-        (into / "root.tar").unlink()
 
     return stored("reboot-guest", key[:24], build) / "disk.raw"
 
 
-def _configure(tree: Path) -> None:
+def debootstrap() -> packages.Package:
+    """Return the program that installs Debian into a folder."""
+    return packages.fetch("mmdebstrap")
+
+
+def unpacked_root(wanted: str, into: Path) -> Path:
+    """Install Debian with packages into a folder below another; return it."""
+    tool = debootstrap()
+    command = ["perl", str(tool.root / "usr/bin/mmdebstrap"), "--variant=minbase"]
+    command += ["--format=tar", f"--include={wanted}", "--skip=output/mknod"]
+    command += [f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "man")]
+    tree = into / "tree"
+    programs = {"PATH": f"{tool.root}/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    subprocess.run(
+        [*command, "bookworm", str(into / "root.tar")],
+        check=True,
+        capture_output=True,
+        env=programs,
+    )
+    tree.mkdir()
+    unpack = ["tar", "-C", str(tree), "--numeric-owner", "-xpf", str(into / "root.tar")]
+    subprocess.run(unpack, check=True)
+    (into / "root.tar").unlink()
+    return tree
+
+
+def configure(tree: Path, mounts: str) -> None:
+    """Give an installed system its name, network, mounts and the unit that fails once."""
     (tree / "etc/hostname").write_text(f"{HOST_NAME}\n")
     (tree / "etc/hosts").write_text(f"127.0.0.1 localhost {HOST_NAME}\n")
-    (tree / "etc/fstab").write_text("/dev/vda1 / ext4 errors=remount-ro 0 1\n")
-    (tree / "etc/default/grub").write_text(GRUB_DEFAULTS)
+    (tree / "etc/fstab").write_text(mounts)
     (tree / "etc/systemd/network/10-lab.network").write_text(NETWORK)
     units = tree / "etc/systemd/system"
     (units / "fails-once.service").write_text(FAILS_ONCE)
@@ -117,7 +129,10 @@ def _configure(tree: Path) -> None:
         (units / unit).symlink_to("/dev/null")
     (tree / "var/log/journal").mkdir(exist_ok=True)
     (tree / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
-    # Any key: who may log in is written to the copy that a test boots.
+
+
+def _configure_grub(tree: Path) -> None:
+    (tree / "etc/default/grub").write_text(GRUB_DEFAULTS)
     shutil.copytree(tree / "usr/lib/grub/i386-pc", tree / "boot/grub/i386-pc")
     kernel = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
     (tree / "boot/grub/grub.cfg").write_text(
@@ -137,13 +152,7 @@ def _write_disk(tree: Path, into: Path) -> None:
     core_image = (tree / "core.img").read_bytes()
     (tree / "core.img").unlink()
     boot = (tree / "usr/lib/grub/i386-pc/boot.img").read_bytes()
-    part = into / "part.raw"
-    make = ["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum_seed,^orphan_file", "-m", "0"]
-    subprocess.run(
-        [*make, "-d", str(tree), str(part), f"{PART_SECTORS // 2}k"],
-        check=True,
-        env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"},
-    )
+    part = root_partition(tree, into)
     entry = struct.pack("<B3sB3sII", 0x80, b"\xfe" * 3, 0x83, b"\xfe" * 3, 2048, PART_SECTORS)
     with (into / "disk.raw").open("wb") as disk:
         disk.write(boot[:440] + b"XCSE\0\0" + entry + bytes(48) + b"\x55\xaa" + core_image)
@@ -154,6 +163,18 @@ def _write_disk(tree: Path, into: Path) -> None:
     part.unlink()
 
 
+def root_partition(tree: Path, into: Path) -> Path:
+    """Return a file with an ext4 of a folder's content, below another folder."""
+    part = into / "part.raw"
+    make = ["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum_seed,^orphan_file", "-m", "0"]
+    subprocess.run(
+        [*make, "-d", str(tree), str(part), f"{PART_SECTORS // 2}k"],
+        check=True,
+        env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"},
+    )
+    return part
+
+
 @contextmanager
 def reboot_guest(folder: Path, *further: str) -> Iterator[SshTarget]:
     """Boot a guest on a disk of its own, persistent from boot to boot; give it as a target.
@@ -162,12 +183,26 @@ def reboot_guest(folder: Path, *further: str) -> Iterator[SshTarget]:
         folder: Where its disk, its console's text and the key to log in are.
         *further: Packages that it has beside those of a bootable machine.
     """
+    with booted(disk_image(*further), folder, offset=2048 * SECTOR) as target:
+        yield target
+
+
+@contextmanager
+def booted(image: Path, folder: Path, *more: str, offset: int) -> Iterator[SshTarget]:
+    """Boot a copy of a disk; give it as a target.
+
+    Args:
+        image: The disk.
+        folder: Where the copy is, its console's text and the key to log in.
+        *more: Further words for QEMU.
+        offset: Where on the disk the root file system begins, in bytes.
+    """
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")], check=True
     )
     disk = folder / "disk.raw"
-    subprocess.run(["cp", "--sparse=always", str(disk_image(*further)), str(disk)], check=True)
-    _let_in(disk, (folder / "key.pub").read_bytes(), folder=folder)
+    subprocess.run(["cp", "--sparse=always", str(image), str(disk)], check=True)
+    _let_in(disk, (folder / "key.pub").read_bytes(), folder=folder, offset=offset)
     port = free_port()
     command = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none"]
     command += ["-machine", "graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max"]
@@ -175,7 +210,7 @@ def reboot_guest(folder: Path, *further: str) -> Iterator[SshTarget]:
     command += ["-drive", f"file={disk},format=raw,if=none,id=root,cache=unsafe"]
     command += ["-device", "virtio-blk-pci,drive=root", "-device", "virtio-rng-pci"]
     command += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"]
-    command += ["-device", "virtio-net-pci,netdev=net,romfile="]
+    command += ["-device", "virtio-net-pci,netdev=net,romfile=", *more]
     target = SshTarget(
         host="127.0.0.1",
         port=port,
@@ -192,7 +227,7 @@ def reboot_guest(folder: Path, *further: str) -> Iterator[SshTarget]:
         yield target
 
 
-def _let_in(disk: Path, public_key: bytes, *, folder: Path) -> None:
+def _let_in(disk: Path, public_key: bytes, *, folder: Path, offset: int) -> None:
     """Write who may log in into the file system on the disk."""
     (folder / "authorized_keys").write_bytes(public_key)
     script = folder / "debugfs.txt"
@@ -201,7 +236,7 @@ def _let_in(disk: Path, public_key: bytes, *, folder: Path) -> None:
         "sif /root/.ssh/authorized_keys uid 0\nsif /root/.ssh/authorized_keys gid 0\n"
         "sif /root/.ssh/authorized_keys mode 0100600\n"
     )
-    place = f"{disk}?offset={2048 * SECTOR}"
+    place = f"{disk}?offset={offset}"
     done = subprocess.run(
         ["/usr/sbin/debugfs", "-w", "-f", str(script), place],
         capture_output=True,
@@ -211,8 +246,10 @@ def _let_in(disk: Path, public_key: bytes, *, folder: Path) -> None:
     assert "File not found" not in done.stderr, done.stderr
 
 
-def wait_until_up(target: SshTarget, *, seconds: float = 600.0) -> None:
-    """Wait for the first login, and have GRUB write its configuration once as its owner would."""
+def wait_until_up(
+    target: SshTarget, *, seconds: float = 600.0, settle: str = "update-grub && sync"
+) -> None:
+    """Wait for the first login, and run what the machine's owner would have run once by then."""
     from excise.campaign.targets.ssh import address_of
     from excise.collect.remote import ConnectionLost, RemoteMachine
 
@@ -225,5 +262,5 @@ def wait_until_up(target: SshTarget, *, seconds: float = 600.0) -> None:
             except ConnectionLost:
                 assert time.monotonic() < deadline, "the guest did not come up"
                 time.sleep(0.5)
-        done = machine.run("update-grub && sync", timeout_s=seconds)
+        done = machine.run(settle, timeout_s=seconds)
         assert done.exit_code == 0, done.reason

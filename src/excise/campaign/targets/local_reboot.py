@@ -23,7 +23,7 @@ from excise.capture.store import Capture
 from excise.collect import resume_unit
 from excise.collect.local_shell import LocalShell
 from excise.collect.remote_boots import boot_loader
-from excise.errors import HostError
+from excise.errors import HostError, SpecError
 
 if TYPE_CHECKING:
     from excise.campaign.targets import StageListener
@@ -53,7 +53,19 @@ class LocalRebootTarget(LocalCampaignTarget):
         require_named(shell, self._spec)
         boot_loader(shell)
         resume_unit.require_systemd(shell)
+        self._require_panic(shell.run("cat /proc/cmdline").text.split())
         super().require()
+
+    def _require_panic(self, always: list[str]) -> None:
+        """Refuse configurations that a panic would leave the machine in, with nobody to reset it."""
+        for number, configuration in enumerate(self._campaign.configurations):
+            words = (*always, *configuration.boot_words)
+            if not any(word.startswith("panic=") for word in words):
+                raise SpecError(
+                    "lacks panic=: after a panic this machine would not start again by itself",
+                    key=f"configurations[{number}].cmdline",
+                    hint="panic=10 starts it after 10 s, with what it always boots",
+                )
 
     def notes(self) -> list[str]:
         """Say how configurations were entered, and from where boots were seen."""

@@ -1,0 +1,255 @@
+"""systemd-boot, with the entry files of the boot loader specification.
+
+An entry of ours is the one that was booted, with words added. Where kernel-install wrote that one,
+it writes ours too, from the same kernel and initrd; without room for copies of them, or without
+kernel-install, the entry file alone is copied. `bootctl set-oneshot` chooses one for the next boot.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from excise.collect.remote_boots import BootEntry, Shell, require_done
+from excise.errors import HostError
+
+_KEPT: Final = "/var/lib/excise/boot"
+_PLUGIN: Final = "/usr/lib/kernel/install.d/90-loaderentry.install"
+# Entries are sorted by this key, and the first one is the default: ours are the last.
+_SORT_KEY: Final = "zz-excise"
+_ADD: Final = """\
+set -e
+umask 022
+conf={kept}/{token}
+mkdir -p $conf
+cat >$conf/cmdline
+echo {token} >$conf/entry-token
+echo layout=bls >$conf/install.conf
+export KERNEL_INSTALL_CONF_ROOT=$conf BOOT_ROOT={root} KERNEL_INSTALL_PLUGINS={plugin}
+kernel-install add {files}
+entry=$(ls {root}/loader/entries/{token}-*.conf)
+sed 's/^title .*/title excise {number}/' "$entry" |
+    sed {sort} >"$entry.new"
+mv "$entry.new" "$entry"
+"""
+# What must be the same at the end; the count of boots that is left is part of an entry's name.
+_LISTED: Final = """\
+cd {root} && {{
+    ls
+    find loader -type f ! -name random-seed -exec sha256sum {{}} + | sed 's/+[0-9-]*\\.conf$/.conf/'
+}} | sort
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Booted:
+    """The entry that was booted.
+
+    Attributes:
+        root: Where the file system is that entries and kernels are on.
+        path: Its file.
+        lines: Its lines.
+    """
+
+    root: str
+    path: str
+    lines: tuple[str, ...]
+
+    def values(self, key: str) -> list[str]:
+        """Return the values of a key, in order."""
+        parts = (line.split(None, 1) for line in self.lines)
+        return [part[1].strip() for part in parts if len(part) == 2 and part[0] == key]
+
+
+class SystemdBoot:
+    """systemd-boot; see `excise.collect.remote_boots.BootLoader`."""
+
+    name = "systemd-boot"
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def install(self, entries: Sequence[BootEntry]) -> None:
+        """Add an entry for each configuration; what is booted by itself stays what it was.
+
+        Raises:
+            HostError: If the running kernel has no entry file, or the default would change.
+        """
+        self._remove()
+        listed = self._entries()
+        booted = self._booted(listed)
+        listing = _LISTED.format(root=shlex.quote(booted.root))
+        keep = f"umask 077; mkdir -p {_KEPT} && {{ test -e {_KEPT}/root || {{ "
+        keep += f"( {listing} ) >{_KEPT}/listing && "
+        keep += f"echo {shlex.quote(booted.root)} >{_KEPT}/root.new && sync && "
+        keep += f"mv {_KEPT}/root.new {_KEPT}/root; }}; }}"
+        require_done(self._shell, keep, what="keeping the boot configuration")
+        by_tool = self._kernel_install_has_room(booted, len(entries))
+        for entry in entries:
+            if by_tool:
+                self._add_by_kernel_install(booted, entry)
+            else:
+                self._add_copy(booted, entry)
+        require_done(self._shell, "sync", what="writing entries")
+        before, after = _default(listed), _default(self._entries())
+        if before != after:
+            self._remove()
+            raise HostError(
+                f"systemd-boot would boot {after} by itself in place of {before}",
+                source=self._shell.name,
+                hint=f"Say what it is to boot: bootctl set-default {before}",
+            )
+
+    def choose(self, entry: BootEntry) -> None:
+        """Have the next boot, and no other, use an entry."""
+        script = f"cd $(cat {_KEPT}/root)/loader/entries && "
+        script += f"for each in excise-{entry.number}.conf excise-{entry.number}-*.conf; do "
+        script += 'test -e "$each" && bootctl set-oneshot "$each" && sync && exit; done; exit 1'
+        require_done(self._shell, script, what="bootctl set-oneshot")
+
+    def undo(self) -> None:
+        """Remove the entries and a choice not yet used; check that all is as it was.
+
+        Raises:
+            HostError: If the loader's files are not what they were.
+        """
+        self._remove()
+        listing = _LISTED.format(root='"$(cat root)"')
+        script = f"""\
+cd {_KEPT} 2>/dev/null && test -e root || exit 0
+( {listing} ) | cmp listing - || {{
+    echo "the loader's files are not what they were; a list of those is {_KEPT}/listing" >&2
+    exit 1; }}
+cd / && rm -rf {_KEPT}; rmdir {_KEPT.rpartition("/")[0]} 2>/dev/null; sync
+"""
+        require_done(self._shell, script, what="restoring the boot configuration")
+
+    def _remove(self) -> None:
+        script = f"""\
+cd {_KEPT} 2>/dev/null && test -e root || exit 0
+root=$(cat root)
+bootctl set-oneshot '' 2>/dev/null
+for conf in {_KEPT}/excise-*; do
+    test -d "$conf" || continue
+    export KERNEL_INSTALL_CONF_ROOT="$conf" BOOT_ROOT="$root" KERNEL_INSTALL_PLUGINS={_PLUGIN}
+    kernel-install remove "$(cat "$conf/release")"
+    rmdir "$root/${{conf##*/}}"
+    rm -rf "$conf"
+done
+rm -f "$root"/loader/entries/excise-[0-9]*.conf "$root"/loader/entries/excise-[0-9]*.new
+sync
+"""
+        require_done(self._shell, script, what="removing entries")
+
+    def _add_by_kernel_install(self, booted: _Booted, entry: BootEntry) -> None:
+        token = f"excise-{entry.number}"
+        names = [*booted.values("linux"), *booted.values("initrd")]
+        release = self._release()
+        files = [release, *(f"{booted.root}{name}" for name in names)]
+        sort = f"s/^sort-key .*/sort-key {_SORT_KEY}/"
+        if not booted.values("sort-key"):
+            sort = "/^sort-key /d"
+        script = (
+            f"mkdir -p {_KEPT}/{token} && echo {shlex.quote(release)} >{_KEPT}/{token}/release\n"
+        )
+        script += _ADD.format(
+            kept=_KEPT,
+            token=token,
+            root=shlex.quote(booted.root),
+            plugin=_PLUGIN,
+            files=shlex.join(files),
+            number=entry.number,
+            sort=shlex.quote(sort),
+        )
+        require_done(
+            self._shell,
+            script,
+            what="kernel-install add",
+            stdin=_options(booted, entry).encode() + b"\n",
+            timeout_s=300.0,
+        )
+
+    def _add_copy(self, booted: _Booted, entry: BootEntry) -> None:
+        replaced = ("title", "options", "sort-key")
+        kept = [
+            line for line in booted.lines if line.split(None, 1)[:1] not in [[r] for r in replaced]
+        ]
+        sort = [f"sort-key {_SORT_KEY}"] if booted.values("sort-key") else []
+        lines = [f"title excise {entry.number}", *sort, *kept, f"options {_options(booted, entry)}"]
+        path = shlex.quote(f"{booted.root}/loader/entries/excise-{entry.number}.conf")
+        require_done(
+            self._shell,
+            f"cat >{path}",
+            what="writing an entry",
+            stdin="\n".join([*lines, ""]).encode(),
+        )
+
+    def _kernel_install_has_room(self, booted: _Booted, count: int) -> bool:
+        """Tell whether kernel-install wrote the booted entry and can write as many again."""
+        kernels = booted.values("linux")
+        release = self._release()
+        if len(kernels) != 1 or PurePosixPath(kernels[0]).parent.name != release:
+            return False
+        files = shlex.join(
+            [f"{booted.root}{name}" for name in (*kernels, *booted.values("initrd"))]
+        )
+        script = (
+            f"command -v kernel-install >/dev/null && test -x {_PLUGIN} && cat {files} | wc -c && "
+        )
+        script += f"df --output=avail -B1 {shlex.quote(booted.root)} | tail -n 1"
+        done = self._shell.run(script)
+        words = done.text.split()
+        if done.exit_code != 0 or len(words) != 2:
+            return False
+        needed, free = (int(word) for word in words)
+        return count * needed + (1 << 20) < free
+
+    def _release(self) -> str:
+        return self._shell.run("uname -r").text.strip()
+
+    def _entries(self) -> list[dict[str, Any]]:
+        listed = require_done(self._shell, "bootctl list --json=short", what="bootctl list")
+        found: list[dict[str, Any]] = json.loads(listed.stdout or b"[]")
+        return found
+
+    def _booted(self, listed: list[dict[str, Any]]) -> _Booted:
+        """Return the entry that was booted, or else the default one of the running kernel."""
+        files = [
+            each
+            for each in listed
+            if str(each.get("path", "")).endswith(".conf") and not _is_ours(each)
+        ]
+        release = self._release()
+        chosen = [each for each in files if each.get("isSelected")]
+        chosen += [each for each in files if each.get("isDefault") and _is_of(each, release)]
+        chosen += [each for each in files if _is_of(each, release)]
+        if not chosen:
+            raise HostError(
+                "has no entry file of the kernel that runs now",
+                source=self._shell.name,
+                hint="A unified kernel image has its words inside: kernel-install with layout=bls",
+            )
+        path = str(chosen[0]["path"])
+        text = require_done(self._shell, f"cat {shlex.quote(path)}", what="reading it").text
+        root = path.removesuffix(f"/loader/entries/{PurePosixPath(path).name}")
+        return _Booted(root=root, path=path, lines=tuple(text.splitlines()))
+
+
+def _is_ours(entry: dict[str, Any]) -> bool:
+    return str(entry.get("id", "")).startswith("excise-")
+
+
+def _is_of(entry: dict[str, Any], release: str) -> bool:
+    return release in (str(entry.get("version", "")), *str(entry.get("linux", "")).split("/"))
+
+
+def _default(listed: list[dict[str, Any]]) -> str:
+    return next((str(each.get("id")) for each in listed if each.get("isDefault")), "nothing")
+
+
+def _options(booted: _Booted, entry: BootEntry) -> str:
+    return " ".join((*booted.values("options"), *entry.words, entry.mark))

@@ -1,0 +1,240 @@
+"""Boots of a campaign on a machine that each boot ends, as a state machine: nothing is booted.
+
+The machine here is a file's worth of state; what real ones do is in tests/lab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from excise.campaign import boot_state
+from excise.campaign.boot_state import BootState, read_state
+from excise.campaign.run import runs_recorded
+from excise.campaign.schedule import Visit, visits
+from excise.campaign.spec import Campaign, Configuration, Task
+from excise.campaign.target_spec import LocalTarget
+from excise.campaign.targets import boots as boots_module
+from excise.campaign.targets.boots import Boots
+from excise.capture.journal import Effect, Loss, Record, Run, RunHead
+from excise.capture.manifest import Manifest
+from excise.capture.store import Capture, journal_records
+from excise.collect.remote import Output
+from excise.collect.remote_boots import MARK, BootEntry
+from excise.errors import HostError
+
+
+class PaperMachine:
+    """A machine that goes down with the process at each boot, and its boot loader."""
+
+    name = "paper"
+    saw_boot = True
+
+    def __init__(self) -> None:
+        self.boots = 0
+        self.words: list[str] = []
+        self.entries: dict[int, BootEntry] = {}
+        self.chosen: int | None = None
+        self.dies: Callable[[int], bool] = lambda _: False
+        self.crashes_at = -1
+        self.capture: Capture | None = None
+
+    @property
+    def shell(self) -> PaperMachine:
+        return self
+
+    @property
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"
+
+    def run(self, script: str, *, stdin: bytes = b"", timeout_s: float = 60.0) -> Output:
+        text = "1000.5" if script.startswith("date") else " ".join(["root=/dev/x", *self.words])
+        return Output(exit_code=0, stdout=text.encode(), stderr=b"")
+
+    def install(self, entries: Sequence[BootEntry]) -> None:
+        self.entries = {entry.number: entry for entry in entries}
+
+    def choose(self, entry: BootEntry) -> None:
+        self.chosen = entry.number
+
+    def undo(self) -> None:
+        self.entries, self.chosen = {}, None
+
+    def reboot(self) -> bool:
+        return False
+
+    def come_up(self) -> None:
+        """Boot: what was chosen once, or what it always did where that dies."""
+        self.boots += 1
+        number, self.chosen = self.chosen, None
+        if number is None or self.dies(number):
+            self.words = []
+        else:
+            self.words = [*self.entries[number].words, self.entries[number].mark]
+
+    def prove_here(self, configuration: Configuration) -> list[Effect]:
+        return []
+
+    def measured(self, visit: Visit) -> Iterator[Run]:
+        assert self.capture is not None
+        for head in visit.heads:
+            if head.sequence == self.crashes_at:
+                self.crashes_at = -1
+                raise PowerCut
+            yield self._done(head)
+
+    def boot_records(self, head: RunHead, state: BootState) -> tuple[Run, list[Record]]:
+        return Run(**msgspec.structs.asdict(head), wall_ns=1), []
+
+    def _done(self, head: RunHead) -> Run:
+        assert self.capture is not None
+        run = Run(**msgspec.structs.asdict(head), wall_ns=1)
+        self.capture.append(run)
+        return run
+
+
+class PowerCut(BaseException):
+    """The machine is without power."""
+
+
+def campaign_of(**options: object) -> Campaign:
+    return Campaign(
+        configurations=[Configuration(name="off"), Configuration(name="on", cmdline="a=1")],
+        tasks=[Task(name="boot", workload="boot"), Task(name="t", command=["true"])],
+        blocks=2,
+        target=LocalTarget(reboot=True, machine="paper", **options),  # type: ignore[arg-type]
+    )
+
+
+class Unit:
+    """What the unit does after each boot: a process that goes on from the capture."""
+
+    def __init__(self, campaign: Campaign, path: Path, machine: PaperMachine) -> None:
+        self.campaign = campaign
+        self.path = path
+        self.machine = machine
+        plain = msgspec.to_builtins(campaign)
+        manifest = Manifest(id="1", created="", title="t", origin="measured", campaign=plain)
+        Capture.create(path, manifest).close()
+
+    def process(self) -> bool:
+        """Run one process; return whether it has come to the campaign's end."""
+        assert isinstance(self.campaign.target, LocalTarget)
+        with Capture.open(self.path) as capture:
+            self.machine.capture = capture
+            records = [each for each in journal_records(self.path) if isinstance(each, Run)]
+            boots = Boots(
+                self.campaign,
+                capture,
+                machine=self.machine,
+                spec=self.campaign.target,
+                tell=lambda _, __: None,
+            )
+            going = boots.run(visits(self.campaign, done={run.sequence for run in records}))
+            while True:
+                try:
+                    next(going)
+                except StopIteration as end:
+                    return bool(end.value)
+
+    def whole(self) -> None:
+        """Go on over as many boots as it takes."""
+        for _ in range(100):
+            if self.process():
+                return
+            self.machine.come_up()
+        raise AssertionError("it loops")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> PaperMachine:
+    paper = PaperMachine()
+    monkeypatch.setattr(boots_module, "boot_loader", lambda _: paper)
+    return paper
+
+
+def runs_in(path: Path) -> list[Run]:
+    return [each for each in journal_records(path) if isinstance(each, Run)]
+
+
+def test_every_boot_ends_the_process_and_nothing_is_lost_or_doubled(
+    machine: PaperMachine, tmp_path: Path
+) -> None:
+    unit = Unit(campaign_of(), tmp_path / "c", machine)
+    unit.whole()
+    assert [run.sequence for run in runs_in(unit.path)] == list(range(unit.campaign.runs))
+    assert machine.boots == 7, "six boots of ours and the last one, of what it always booted"
+    assert (machine.entries, machine.words) == ({}, [])
+    assert read_state(unit.path) == BootState(boots=6)
+    assert not boot_state.has_changed_the_machine(unit.path)
+
+
+def test_a_configuration_that_never_boots_is_skipped_after_three_boots(
+    machine: PaperMachine, tmp_path: Path
+) -> None:
+    machine.dies = lambda number: number == 1
+    unit = Unit(campaign_of(), tmp_path / "c", machine)
+    unit.whole()
+    runs = runs_in(unit.path)
+    assert [run.sequence for run in runs] == list(range(unit.campaign.runs))
+    assert {run.configuration for run in runs if not run.ok} == {"on"}
+    assert all(run.ok == (run.configuration != "on") for run in runs)
+    losses = [each.reason for each in journal_records(unit.path) if isinstance(each, Loss)]
+    assert [reason[:14] for reason in losses] == [f"attempt {n} of 3" for n in (1, 2, 3)]
+    assert read_state(unit.path).skipped == ["on"]
+
+
+def test_a_power_cut_among_the_runs_counts_as_a_failed_boot_and_loses_none(
+    machine: PaperMachine, tmp_path: Path
+) -> None:
+    unit = Unit(campaign_of(), tmp_path / "c", machine)
+    heads = [head for visit in visits(unit.campaign) for head in visit.heads]
+    machine.crashes_at = next(h.sequence for h in heads if h.task == "t" and h.phase == "measured")
+    with pytest.raises(PowerCut):
+        unit.whole()
+    # A process without power writes nothing any more.
+    state = read_state(unit.path)
+    assert (state.measuring, state.failed) == (False, 0)
+    state.measuring = True
+    state.save(unit.path)
+    machine.come_up()
+    unit.whole()
+    assert [run.sequence for run in runs_in(unit.path)] == list(range(unit.campaign.runs))
+    (loss,) = (each for each in journal_records(unit.path) if isinstance(each, Loss))
+    assert loss.reason.endswith("the machine went down while runs were measured")
+    assert read_state(unit.path).failed == 1
+
+
+def test_a_campaign_makes_no_more_boots_than_it_may(machine: PaperMachine, tmp_path: Path) -> None:
+    unit = Unit(campaign_of(max_boots=2), tmp_path / "c", machine)
+    with pytest.raises(HostError, match="2 boots were made, the most that were allowed"):
+        unit.whole()
+    assert machine.boots == 2
+    assert boot_state.has_changed_the_machine(unit.path)
+
+
+def test_a_pause_stops_before_the_next_boot(machine: PaperMachine, tmp_path: Path) -> None:
+    unit = Unit(campaign_of(), tmp_path / "c", machine)
+    assert not unit.process()
+    machine.come_up()
+    boot_state.ask_to_pause(unit.path)
+    with pytest.raises(KeyboardInterrupt):
+        unit.process()
+    assert machine.boots == 1
+    boot_state.end_pause(unit.path)
+    unit.whole()
+    assert runs_recorded(unit.campaign, unit.path) == unit.campaign.runs
+
+
+def test_what_was_asked_for_is_on_disk_before_the_machine_goes_down(
+    machine: PaperMachine, tmp_path: Path
+) -> None:
+    unit = Unit(campaign_of(), tmp_path / "c", machine)
+    assert not unit.process()
+    state = read_state(unit.path)
+    assert state.asked is not None
+    assert state.asked.mark == f"{MARK}{machine.chosen}"
+    assert (state.boots, state.asked.boot_id, state.asked.at_s) == (1, "boot 0", 1000.5)
