@@ -19,7 +19,7 @@ pub fn function_graph_read(
     let report = py.detach(|| {
         let mut graph = Graph::new(Options { calls, paths });
         source.drive(0, None, |piece, last| graph.process(piece, last))?;
-        Ok::<_, std::io::Error>(graph.finish())
+        Ok::<_, PyErr>(graph.finish())
     })?;
     report_dict(py, &report)
 }

@@ -15,6 +15,8 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 /// Bytes read from a file at once: the buffer stays in the second-level cache.
 const BUFFER_BYTES: usize = 256 << 10;
+/// Bytes between two looks for signals: some milliseconds of work, and far more than a look costs.
+const SIGNALS_EVERY_BYTES: usize = 4 << 20;
 
 /// Where a list is.
 #[derive(FromPyObject)]
@@ -27,18 +29,18 @@ pub enum Source {
 
 impl Source {
     /// Hand `[start, end)` to `take` piece by piece; `take` says how many bytes it is done with.
+    /// Between pieces Ctrl-C is heard.
     pub fn drive(
         &self,
         start: u64,
         end: Option<u64>,
-        mut take: impl FnMut(&[u8], bool) -> usize,
-    ) -> std::io::Result<()> {
+        take: impl FnMut(&[u8], bool) -> usize,
+    ) -> PyResult<()> {
         match self {
             Source::Bytes(bytes) => {
                 let clamp = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
                 let to = end.map_or(bytes.len(), clamp);
-                take(bytes.get(clamp(start).min(to)..to).unwrap_or(&[]), true);
-                Ok(())
+                drive_bytes(bytes.get(clamp(start).min(to)..to).unwrap_or(&[]), take)
             }
             Source::Path(path) => {
                 let mut file = File::open(path)?;
@@ -52,22 +54,54 @@ impl Source {
     }
 }
 
-fn drive_reader(
-    mut reader: impl Read,
-    mut take: impl FnMut(&[u8], bool) -> usize,
-) -> std::io::Result<()> {
+/// Run Python's handlers of the signals that came meanwhile; an error is what one raised.
+fn hear_signals() -> PyResult<()> {
+    Python::attach(|py| py.check_signals())
+}
+
+fn drive_bytes(bytes: &[u8], mut take: impl FnMut(&[u8], bool) -> usize) -> PyResult<()> {
+    let (mut rest, mut size) = (bytes, SIGNALS_EVERY_BYTES);
+    loop {
+        let (piece, last) = match rest.get(..size) {
+            Some(piece) => (piece, piece.len() == rest.len()),
+            None => (rest, true),
+        };
+        let done = take(piece, last).min(piece.len());
+        if last {
+            return Ok(());
+        }
+        hear_signals()?;
+        // A piece of which nothing could be used is too short for what stands in it.
+        size = if done == 0 {
+            size.saturating_mul(2)
+        } else {
+            SIGNALS_EVERY_BYTES
+        };
+        rest = rest.get(done..).unwrap_or(&[]);
+    }
+}
+
+fn drive_reader(mut reader: impl Read, mut take: impl FnMut(&[u8], bool) -> usize) -> PyResult<()> {
     let mut buffer = vec![0u8; BUFFER_BYTES];
-    let mut filled = 0usize;
+    let (mut filled, mut unheard) = (0usize, 0usize);
     loop {
         if filled == buffer.len() {
             buffer.resize(buffer.len().saturating_mul(2), 0);
         }
         let got = match reader.read(buffer.get_mut(filled..).unwrap_or(&mut [])) {
             Ok(got) => got,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {
+                hear_signals()?;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
         };
         filled = filled.saturating_add(got);
+        unheard = unheard.saturating_add(got);
+        if unheard >= SIGNALS_EVERY_BYTES {
+            hear_signals()?;
+            unheard = 0;
+        }
         let done = take(buffer.get(..filled).unwrap_or(&[]), got == 0).min(filled);
         if got == 0 {
             return Ok(());
@@ -169,7 +203,7 @@ pub fn ima_replay<'py>(
     let report = py.detach(|| {
         let mut replay = Replay::new(options, &chains, &others);
         source.drive(start.0, end, |piece, last| replay.process(piece, last))?;
-        Ok::<_, std::io::Error>(replay.finish())
+        Ok::<_, PyErr>(replay.finish())
     })?;
     report_dict(py, &report)
 }
@@ -352,7 +386,7 @@ pub fn ima_search(
     let outcome = py.detach(|| {
         let mut search = Search::new(options, spec, only);
         source.drive(start.0, end, |piece, last| search.process(piece, last))?;
-        Ok::<_, std::io::Error>(search.finish())
+        Ok::<_, PyErr>(search.finish())
     })?;
     let found = outcome.found.map(|found| {
         (

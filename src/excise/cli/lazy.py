@@ -46,6 +46,12 @@ def lazy_program(
                 self.commands[cmd_name] = _load(cmd_name, commands[cmd_name])
             return super().get_command(ctx, cmd_name)
 
+        def invoke(self, ctx: Context) -> Any:
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt as error:
+                raise typer.Abort from error  # which `main` tells of; Typer would end silently
+
     program = typer.Typer(name=name, cls=_Commands, help=summary, **{**_SETTINGS, **settings})
     program.callback()(_nothing)
     return program
