@@ -3,7 +3,9 @@
 The kernel's list of measurements is a seq_file: every read(2) walks the list from its head to the
 file's position, and gives at most a page. A dump of n entries so costs steps of the order of n²,
 which is why the thesis's *collect* grew with every transaction. From a file that is kept open only
-new entries are read; and where the kernel's count of entries says that there are none, nothing is.
+new entries are read, and no more often than their pages need: the kernel's count of entries tells
+when the last one was read, so that no read(2) walks the list only to find its end; and where the
+count says that nothing is new, nothing is read.
 
 Source: Linux security/integrity/ima/ima_fs.c, ima_measurements_start; fs/seq_file.c.
 """
@@ -13,16 +15,19 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from excise.attest.sensor.embed import Embedding
+from excise.attest.sensor.entry_count import EntryCounter
 from excise.errors import FormatError, HostError
 from excise.evidence.sensor_message import PcrBanks, SensorMessage
 
 DEFAULT_LIST: Final = Path("/sys/kernel/security/ima/binary_runtime_measurements")
-READ_BYTES: Final = 1 << 20
+READ_BYTES: Final = 1 << 16
+_COUNT_NAME: Final = "runtime_measurements_count"
 
 
 class Collector:
@@ -52,14 +57,15 @@ class Collector:
         self._path = measurement_list
         self._whole_log = whole_log
         self._fd = -1
-        self._hash = hashlib.sha512()
-        self._unsent = bytearray()
-        self._count: bytes | None = None
-        self.list_size = 0
+        self._count_fd = -1
+        self._forget()
 
     def __enter__(self) -> Self:
         if not self._whole_log:
             self._fd = self._open()
+            with suppress(OSError):  # another kind of file than the kernel's has none
+                count = self._path.with_name(_COUNT_NAME)
+                self._count_fd = os.open(count, os.O_RDONLY | os.O_CLOEXEC)
         return self
 
     def __exit__(
@@ -68,9 +74,10 @@ class Collector:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        for descriptor in (self._fd, self._count_fd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._fd = self._count_fd = -1
 
     def collect(self, embedding: Embedding) -> SensorMessage:
         """Return a message over the list's entries that no acknowledged message held.
@@ -92,7 +99,8 @@ class Collector:
         else:
             if self._fd < 0:
                 raise HostError("the collector is not open", hint="Use it in a with statement")
-            self._read_new()
+            # The count after the PCRs: an entry is in the list before a PCR is extended by it.
+            self._read_on(self._fd, entry_count=self._kernels_count())
         entries = bytes(self._unsent)
         return SensorMessage(
             list_offset=self.list_size - len(entries),
@@ -126,7 +134,7 @@ class Collector:
 
     def _forget(self) -> None:
         self._hash, self._unsent, self.list_size = hashlib.sha512(), bytearray(), 0
-        self._count = None
+        self._entries = EntryCounter()
 
     def _open(self) -> int:
         try:
@@ -138,25 +146,16 @@ class Collector:
                 hint="It needs root, securityfs and a kernel with IMA; --list names another file",
             ) from error
 
-    def _read_new(self) -> None:
-        """Read what is new, if the kernel's count does not say that nothing is."""
-        # The count before the read: entries that come between are read, and asked for once more.
-        count = self._entry_count()
-        if count is not None and count == self._count:
-            return
-        self._read_on(self._fd)
-        self._count = count
-
-    def _entry_count(self) -> bytes | None:
+    def _kernels_count(self) -> int | None:
         """Return the kernel's count of entries, or None where it tells none."""
         try:
-            return self._path.with_name("runtime_measurements_count").read_bytes()
-        except OSError:
+            return int(os.pread(self._count_fd, 32, 0))
+        except (OSError, ValueError):
             return None
 
-    def _read_on(self, descriptor: int) -> None:
-        """Read to the end of the list."""
-        while True:
+    def _read_on(self, descriptor: int, *, entry_count: int | None = None) -> None:
+        """Read to the end of the list, or until as many entries of it were read in all."""
+        while entry_count is None or self._entries.count < entry_count:
             try:
                 data = os.read(descriptor, READ_BYTES)
             except OSError as error:
@@ -169,6 +168,8 @@ class Collector:
             self._hash.update(data)
             self._unsent += data
             self.list_size += len(data)
+            if entry_count is not None:
+                self._entries.add(data)
 
 
 def _plain(pcrs: PcrBanks) -> Mapping[str, Mapping[int, bytes]]:
