@@ -31,6 +31,7 @@ from excise.attest.service import (
     Tls,
     problem_of,
 )
+from excise.attest.service.app import SMALL_BYTES
 from excise.errors import FormatError, HostError, Refused, UsageError
 from tls_files import write_tls
 
@@ -196,15 +197,31 @@ def test_bodies_together_have_a_limit_and_give_their_room_back() -> None:
     try:
         with socket.create_connection(running.address, timeout=20) as held:
             head, _ = post("/size", b"", length=1000)
-            held.sendall(head.replace("\n", "\r\n").encode() + b"x")
-            while running.ask(*post("/size", b"x" * 501))[0] == 200:
+            # What is only announced takes no room.
+            held.sendall(head.replace("\n", "\r\n").encode())
+            assert running.ask(*post("/size", b"x" * 1000))[0] == 200
+            held.sendall(b"x" * 999)
+            deadline = time.monotonic() + 10
+            while running.ask(*post("/size", b"x" * 502))[0] == 200:
+                assert time.monotonic() < deadline
                 time.sleep(0.05)
-            status, headers, _ = running.ask(*post("/size", b"x" * 501))
+            status, headers, _ = running.ask(*post("/size", b"x" * 502))
             assert (status, headers["retry-after"]) == (503, "1")
             assert running.ask(*post("/size", b"x" * 499))[0] == 200
         deadline = time.monotonic() + 10
         while running.ask(*post("/size", b"x" * 1000))[0] != 200:
             assert time.monotonic() < deadline
+    finally:
+        stop(running)
+
+
+def test_large_bodies_leave_room_for_small_ones() -> None:
+    running = start(limits={"body_bytes": 2 * SMALL_BYTES, "bodies_bytes": 2 * SMALL_BYTES})
+    try:
+        large = post("/size", b"x" * (SMALL_BYTES * 8 // 5), length=2 * SMALL_BYTES)
+        assert running.ask(*large)[0] == 503  # above three quarters, before it is whole
+        assert running.ask(*post("/size", b"x" * SMALL_BYTES))[0] == 200
+        assert running.ask(*post("/size", b"x" * (SMALL_BYTES + 100)))[0] == 200
     finally:
         stop(running)
 

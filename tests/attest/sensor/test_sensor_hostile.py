@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import json
 import random
 import signal
@@ -16,13 +18,25 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 import pytest
 
 from daa_group import Group, new_group
-from excise.attest.sensor.protocol import SESSIONS, TRANSACTIONS, Opened
+from excise.attest.daa.keys import sign
+from excise.attest.sensor.protocol import (
+    PART_BYTES,
+    SESSIONS,
+    TRANSACTIONS,
+    Opened,
+    SensorEvidence,
+    decode_evidence,
+)
 from excise.attest.sensor.transaction import send
 from excise.attest.service import ServiceClient
 from excise.errors import ExciseError
+from excise.evidence.daa import framed_message
+from excise.evidence.sensor_message import PURPOSE, read_sensor_message
+from ima_builder import binary_list, files
 from sensor_service import FACE, Machine, membership, running_verifier, write_group
 
 
@@ -102,11 +116,6 @@ def test_a_body_without_end_is_refused_before_it_is_read(url: str) -> None:
 def test_of_many_that_use_one_session_one_is_answered(
     url: str, group: Group, message: bytes
 ) -> None:
-    from excise.attest.daa.keys import sign
-    from excise.attest.sensor.protocol import SensorEvidence
-    from excise.evidence.daa import framed_message
-    from excise.evidence.sensor_message import PURPOSE
-
     with ServiceClient(url) as client:
         opened = client.post(SESSIONS, {}, Opened)
         framed = framed_message(purpose=PURPOSE, nonce=opened.nonce, payload=message)
@@ -124,6 +133,86 @@ def test_of_many_that_use_one_session_one_is_answered(
             answers = list(pool.map(post, range(12)))
     assert answers.count("PASSED") == 1
     assert answers.count("the session was used already") == 11
+
+
+@pytest.mark.parametrize(
+    ("text", "decoded"),
+    [
+        (b"", b""),
+        (b"AAEC", bytes(range(3))),
+        (base64.b64encode(bytes(3 << 20)), bytes(3 << 20)),
+        (b"-" * 8, None),
+        (b"AA==" * (PART_BYTES // 2), None),
+        (b"A" * PART_BYTES + b"A", None),
+        (b"\\/w==", b"\xff"),
+        (b"_w==", None),
+    ],
+)
+def test_a_message_is_decoded_by_parts_as_msgspec_does_in_one(
+    text: bytes, decoded: bytes | None
+) -> None:
+    body = b'{"signature": "", "message": "' + text + b'"}'
+    try:
+        whole = msgspec.json.decode(body, type=SensorEvidence)
+    except msgspec.DecodeError:
+        assert decoded is None
+        with pytest.raises(msgspec.DecodeError, match="base64"):
+            decode_evidence(body)
+    else:
+        assert decode_evidence(body) == whole
+        assert whole.message == decoded
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"signature": "", "message": 1}',
+        b'{"signature": "", "message": null}',
+        b'{"message": ""}',
+        b'{"signature": "", "message": "", "more": 1}',
+        b'{"signature": "", "message": "\xff"}',
+        b"[]",
+        b"",
+    ],
+)
+def test_what_is_no_evidence_is_none_by_parts_either(body: bytes) -> None:
+    for decode in (msgspec.json.Decoder(SensorEvidence).decode, decode_evidence):
+        with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
+            decode(body)
+
+
+def test_a_large_body_keeps_no_small_request_waiting(
+    url: str, group: Group, message: bytes
+) -> None:
+    """It is received, decoded, verified and kept beside the small ones."""
+    opened = Opened(**httpx.post(url + SESSIONS, json={}).json())
+    entries = binary_list(files(2000)) * 40
+    data = dataclasses.replace(read_sensor_message(message), list_entries=entries).to_bytes()
+    signature = sign(group.key, group.credential, message=data).to_bytes()
+    body = msgspec.json.encode(SensorEvidence(message=data, signature=signature))
+    done: list[float] = []
+
+    def large() -> None:
+        path = f"{url}{SESSIONS}/{opened.session}/evidence"
+        headers = {"Content-Type": "application/json"}
+        began = time.monotonic()
+        answer = httpx.post(path, content=body, headers=headers, timeout=300)
+        done.append(time.monotonic() - began)
+        # Signed for no session, and it leads to no PCR.
+        assert answer.json()["outcome"] == "FAILED"
+
+    sender = threading.Thread(target=large)
+    waits = []
+    with httpx.Client() as client:
+        sender.start()
+        while sender.is_alive():
+            began = time.monotonic()
+            assert client.post(url + SESSIONS, json={}).status_code == 201
+            waits.append(time.monotonic() - began)
+            time.sleep(0.001)
+    sender.join()
+    assert len(waits) > 20
+    assert max(waits) < done[0] / 3
 
 
 @pytest.mark.lab

@@ -22,7 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 from daa_group import Group, new_group
 from excise.attest.daa.folders import init_issuer
 from excise.attest.daa.keys import sign
+from excise.attest.sensor.page import transaction_page
 from excise.attest.sensor.protocol import SESSIONS, TRANSACTIONS, Answer, Opened, SensorEvidence
+from excise.attest.sensor.records import StoredTransaction
 from excise.attest.sensor.transaction import send
 from excise.attest.service import ServiceClient
 from excise.errors import Refused
@@ -294,7 +296,7 @@ def test_bytes_that_are_no_evidence_are_refused_and_kept(
     assert kept["outcome"] == "FAILED"
 
 
-def test_a_result_can_be_asked_for_again_as_json_and_as_ear(
+def test_a_result_can_be_asked_for_again_as_json_as_ear_and_as_a_page(
     client: ServiceClient,
     url: str,
     machine: Machine,
@@ -306,6 +308,9 @@ def test_a_result_can_be_asked_for_again_as_json_and_as_ear(
     found = client.get(f"{TRANSACTIONS}/{answer.transaction}", dict[str, Any])
     assert found["outcome"] == answer.outcome == "PASSED"
     assert {check["id"] for check in found["checks"]} >= {"daa.proof", "ima.pcr.sha256"}
+    named = {"pseudonym": found["pseudonym"], "basename": BASENAME}
+    assert found["basename"] == BASENAME
+    assert len(bytes.fromhex(found["pseudonym"])) == 65
     accept = {"Accept": "application/eat+jwt"}
     got = httpx.get(f"{url}{TRANSACTIONS}/{answer.transaction}", headers=accept)
     assert got.headers["content-type"].startswith("application/eat+jwt")
@@ -314,8 +319,37 @@ def test_a_result_can_be_asked_for_again_as_json_and_as_ear(
     failed = [check.id for check in result.checks if check.outcome is Outcome.FAILED]
     assert failed == ["ear.status"]
     assert result.claims is not None
-    vector = result.claims["submods"]["EXCISE_SENSOR"]["ear.trustworthiness-vector"]
+    module = result.claims["submods"]["EXCISE_SENSOR"]
+    assert module["ear.veraison.annotated-evidence"] == named
+    vector = module["ear.trustworthiness-vector"]
     # The key is bound to no state: what the sensor says of itself is a warning's worth.
     assert (vector["instance-identity"], vector["sourced-data"]) == (2, 32)
+    page = httpx.get(f"{url}{TRANSACTIONS}/{answer.transaction}", headers={"Accept": "text/html"})
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert all(f"<code>{value}</code>" in page.text for value in named.values())
+    assert all(check["id"] in page.text for check in found["checks"])
     with pytest.raises(Refused, match="no transaction of this name"):
         client.get(f"{TRANSACTIONS}/{secrets.token_hex(16)}", dict[str, Any])
+
+
+def test_what_a_page_shows_is_escaped_and_an_anonymous_sensor_has_no_basename() -> None:
+    found = StoredTransaction(
+        id="0",
+        received_s=0.0,
+        pseudonym="04",
+        outcome=Outcome.FAILED,
+        nonce=b"",
+        message=b"",
+        signature=b"",
+        attest=None,
+        result={"checks": [], "reasons": ["<script>"], "facts": {"embedder": "<b>"}},
+        basename=b"<i>\xff",
+    )
+    page = bytes(transaction_page(found).body).decode()
+    assert "<code>&lt;i&gt;\\xff</code>" in page
+    assert "<script>" not in page
+    assert "<b>" not in page
+    anonymous = dataclasses.replace(found, pseudonym=None, basename=None)
+    page = bytes(transaction_page(anonymous).body).decode()
+    assert "<dt>Basename</dt><dd>none</dd>" in page

@@ -17,12 +17,15 @@ _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS sensor_transactions (
         id TEXT PRIMARY KEY, received_s DOUBLE PRECISION NOT NULL, pseudonym TEXT,
         outcome TEXT NOT NULL, nonce {bytes} NOT NULL, message {bytes} NOT NULL,
-        signature {bytes} NOT NULL, attest {bytes}, result TEXT NOT NULL)""",
+        signature {bytes} NOT NULL, attest {bytes}, result TEXT NOT NULL, basename {bytes})""",
     """CREATE INDEX IF NOT EXISTS sensor_transactions_pseudonym
         ON sensor_transactions (pseudonym, received_s)""",
     """CREATE TABLE IF NOT EXISTS sensors (
         pseudonym TEXT PRIMARY KEY, list_end BIGINT NOT NULL, checkpoint TEXT NOT NULL,
         accepted_s DOUBLE PRECISION NOT NULL)""",
+)
+_COLUMNS: Final = (
+    "id, received_s, pseudonym, outcome, nonce, message, signature, attest, result, basename"
 )
 
 
@@ -40,6 +43,8 @@ class StoredTransaction:
         signature: The signature's bytes.
         attest: TPMS_ATTEST, where the signature is the TPM's quote; None otherwise.
         result: Checks and facts, as `AppraisalResult.as_dict` gives them, with the reasons.
+        basename: What the pseudonym is made of; None where there is no pseudonym, and for
+            transactions that were kept before basenames were.
     """
 
     id: str
@@ -51,6 +56,7 @@ class StoredTransaction:
     signature: bytes
     attest: bytes | None
     result: dict[str, Any]
+    basename: bytes | None = None
 
 
 class SensorRecords:
@@ -63,9 +69,7 @@ class SensorRecords:
     def __init__(self, database: Database) -> None:
         self._database = database
         kind = database.bytes_type
-        database.run_now(
-            lambda cursor: [cursor.execute(text.format(bytes=kind)) for text in _SCHEMA] and None
-        )
+        database.run_now(lambda cursor: _make_tables(cursor, kind))
 
     async def state(self, pseudonym: str) -> Checkpoint | None:
         """Return the state of a sensor's list after its last accepted message."""
@@ -102,8 +106,8 @@ class SensorRecords:
                 if not moved:
                     return False
             cursor.execute(
-                "INSERT INTO sensor_transactions (id, received_s, pseudonym, outcome, nonce, "
-                "message, signature, attest, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO sensor_transactions ({_COLUMNS}) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     transaction.id,
                     transaction.received_s,
@@ -114,6 +118,7 @@ class SensorRecords:
                     transaction.signature,
                     transaction.attest,
                     json.dumps(transaction.result, default=str),
+                    transaction.basename,
                 ),
             )
             return True
@@ -129,8 +134,7 @@ class SensorRecords:
 
         def work(cursor: Cursor) -> Any:
             return cursor.execute(
-                "SELECT id, received_s, pseudonym, outcome, nonce, message, signature, attest, "
-                "result FROM sensor_transactions WHERE id = ?",
+                f"SELECT {_COLUMNS} FROM sensor_transactions WHERE id = ?",
                 (name,),
             ).fetchone()
 
@@ -144,6 +148,15 @@ class SensorRecords:
             return cursor.execute("SELECT COUNT(*) FROM sensor_transactions").fetchone()
 
         return int((await self._database.run(work))[0])
+
+
+def _make_tables(cursor: Cursor, kind: str) -> None:
+    """Make what is not there, and give tables of before the columns that came later."""
+    for text in _SCHEMA:
+        cursor.execute(text.format(bytes=kind))
+    held = cursor.execute("SELECT * FROM sensor_transactions LIMIT 0").description or ()
+    if "basename" not in {column[0] for column in held}:
+        cursor.execute(f"ALTER TABLE sensor_transactions ADD COLUMN basename {kind}")
 
 
 def _move(
@@ -171,7 +184,7 @@ def _move(
 
 
 def _stored(row: Sequence[Any]) -> StoredTransaction:
-    name, received_s, pseudonym, outcome, nonce, message, signature, attest, result = row
+    name, received_s, pseudonym, outcome, nonce, message, signature, attest, result, base = row
     return StoredTransaction(
         id=name,
         received_s=received_s,
@@ -182,4 +195,5 @@ def _stored(row: Sequence[Any]) -> StoredTransaction:
         signature=bytes(signature),
         attest=bytes(attest) if attest is not None else None,
         result=json.loads(result),
+        basename=bytes(base) if base is not None else None,
     )

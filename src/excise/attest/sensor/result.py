@@ -42,7 +42,7 @@ def sensor_ear(found: StoredTransaction, key: EllipticCurvePrivateKey) -> str:
         vector=_vector(found),
         policy=SCHEME,
         state_reasons=True,
-        evidence=None,
+        evidence=pseudonym_claims(found) or None,
     )
     claims = make_ear(
         [module],
@@ -52,6 +52,20 @@ def sensor_ear(found: StoredTransaction, key: EllipticCurvePrivateKey) -> str:
         issued_s=int(found.received_s),
     )
     return sign_ear(claims, key)
+
+
+def pseudonym_claims(found: StoredTransaction) -> dict[str, str]:
+    """Return the pseudonym and what it is made of; {} where they are not to be believed."""
+    signed = found.result.get("parts", {}).get("signature") == Outcome.PASSED
+    if not signed or found.pseudonym is None:
+        return {}
+    basename = basename_text(found)
+    return {"pseudonym": found.pseudonym, **({"basename": basename} if basename else {})}
+
+
+def basename_text(found: StoredTransaction) -> str | None:
+    """Return the basename as text; what is not UTF-8 in it as escapes."""
+    return None if found.basename is None else found.basename.decode(errors="backslashreplace")
 
 
 def _vector(found: StoredTransaction) -> TrustVector:

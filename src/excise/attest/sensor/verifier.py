@@ -15,8 +15,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from excise.attest.sensor.protocol import SESSIONS, TRANSACTIONS, Answer, Opened, SensorEvidence
+from excise.attest.sensor.page import transaction_page
+from excise.attest.sensor.protocol import (
+    SESSIONS,
+    TRANSACTIONS,
+    Answer,
+    Opened,
+    SensorEvidence,
+    decode_evidence,
+)
 from excise.attest.sensor.records import SensorRecords, StoredTransaction
+from excise.attest.sensor.result import basename_text
 from excise.attest.service import Limits, Problem, SessionStore, json_body, json_response, make_app
 from excise.attest.service.database import Database
 from excise.errors import ExciseError, Refused
@@ -95,6 +104,7 @@ class SensorVerifier:
             message=evidence.message,
             signature=evidence.signature,
             attest=evidence.attest,
+            basename=self.basename if found.pseudonym is not None else None,
             result={
                 **found.as_dict(),
                 "parts": {name: part.value for name, part in found.parts.items()},
@@ -112,14 +122,11 @@ class SensorVerifier:
 
         The pseudonym is not verified yet: whoever borrows one fails by the signature.
         """
-        try:
-            offset = read_sensor_message(evidence.message).list_offset
-            pseudonym = Signature.from_bytes(evidence.signature).pseudonym
-        except ExciseError:
+        begins = await run_in_threadpool(_begins, evidence)
+        if begins is None:
             return None
-        if offset == 0:
-            return None
-        state = await self.records.state(_name(pseudonym)) if pseudonym is not None else None
+        offset, pseudonym = begins
+        state = await self.records.state(pseudonym) if pseudonym is not None else None
         known = state.offset if state is not None else 0
         if offset != known:
             raise Refused(
@@ -145,7 +152,7 @@ def sensor_app(
         return json_response(verifier.open(), status=201)
 
     async def evidence(request: Request) -> Response:
-        sent = await json_body(request, SensorEvidence)
+        sent = await json_body(request, SensorEvidence, decode=decode_evidence)
         return json_response(await verifier.answer(request.path_params["session"], sent))
 
     async def result(request: Request) -> Response:
@@ -157,8 +164,11 @@ def sensor_app(
                 title="No such transaction",
                 detail="no transaction of this name is kept",
             )
-        if EAR_MEDIA_TYPE in request.headers.get("accept", ""):
+        accepted = request.headers.get("accept", "")
+        if EAR_MEDIA_TYPE in accepted:
             return _ear_response(found, verifier.signing_key)
+        if "text/html" in accepted:
+            return transaction_page(found)
         return json_response(_result(found))
 
     @asynccontextmanager
@@ -178,10 +188,18 @@ def sensor_app(
     )
 
 
-def _name(pseudonym: Any) -> str:
+def _begins(evidence: SensorEvidence) -> tuple[int, str | None] | None:
+    """Return where a message's entries begin, and the pseudonym; None where there is no before."""
     from excise.evidence.daa.curve import encode_g1
 
-    return encode_g1(pseudonym).hex()
+    try:
+        offset = read_sensor_message(evidence.message).list_offset
+        pseudonym = Signature.from_bytes(evidence.signature).pseudonym
+    except ExciseError:
+        return None
+    if offset == 0:
+        return None
+    return offset, encode_g1(pseudonym).hex() if pseudonym is not None else None
 
 
 def _answer(kept: StoredTransaction, state: Checkpoint | None) -> Answer:
@@ -199,6 +217,7 @@ def _result(found: StoredTransaction) -> dict[str, Any]:
         "received_s": found.received_s,
         "outcome": found.outcome.value,
         "pseudonym": found.pseudonym,
+        "basename": basename_text(found),
         **found.result,
     }
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _T = TypeVar("_T")
+SMALL_BYTES: Final = 64 << 10
+"""What a body is called small up to, and decoded at once; larger ones are in a thread."""
 JSON_MEDIA_TYPE: Final = "application/json"
 
 
@@ -33,7 +35,8 @@ class Limits:
 
     Attributes:
         body_bytes: Largest body.
-        bodies_bytes: Most that the bodies of all requests together may take in memory.
+        bodies_bytes: Most that the bodies of all requests together may take in memory; bodies
+            above SMALL_BYTES may fill three quarters of it, so that they leave room for others.
         body_s: Longest time a client may take to send a body.
     """
 
@@ -52,49 +55,49 @@ class _BoundedBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        reserved = 0
+        parts: list[bytes] = []
         try:
             try:
-                declared = _declared(scope, self._limits.body_bytes)
-                reserved = declared if declared is not None else self._limits.body_bytes
-                self._reserve(reserved)
-                body = await self._read(receive)
+                _check_declared(scope, self._limits.body_bytes)
+                whole = await self._read(receive, parts)
             except Problem as problem:
-                reserved = 0 if problem.kind == "busy" else reserved
                 await problem.response()(scope, receive, send)
                 return
-            if body is not None:
-                await self._app(scope, _replay(body, receive), send)
+            if whole:
+                parts[:] = [b"".join(parts)]
+                await self._app(scope, _replay(parts[0], receive), send)
         finally:
-            self._held -= reserved
+            self._held -= sum(map(len, parts))
 
-    def _reserve(self, size: int) -> None:
-        if self._held + size > self._limits.bodies_bytes:
+    def _hold(self, part: bytes, size: int) -> None:
+        """Count a part of a body; what a client only announces takes no room from others."""
+        room = self._limits.bodies_bytes
+        if self._held + len(part) > (room if size <= SMALL_BYTES else room * 3 // 4):
             raise Problem(
                 503,
                 kind="busy",
                 title="Too many requests at once",
                 detail="the bodies of the requests under way take all the room there is",
             )
-        self._held += size
+        self._held += len(part)
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        """Return the body, or None when the client has gone."""
-        parts: list[bytes] = []
+    async def _read(self, receive: Receive, parts: list[bytes]) -> bool:
+        """Add the body to the parts that are held; return False when the client has gone."""
         size = 0
         try:
             async with asyncio.timeout(self._limits.body_s):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        return None
+                        return False
                     part = message.get("body", b"")
                     size += len(part)
                     if size > self._limits.body_bytes:
                         raise _too_large(self._limits.body_bytes)
+                    self._hold(part, size)
                     parts.append(part)
                     if not message.get("more_body", False):
-                        return b"".join(parts)
+                        return True
         except TimeoutError:
             raise Problem(
                 408,
@@ -110,17 +113,14 @@ def _too_large(limit: int) -> Problem:
     )
 
 
-def _declared(scope: Scope, limit: int) -> int | None:
-    """Return the length a request announces, or None when it announces none."""
+def _check_declared(scope: Scope, limit: int) -> None:
+    """Refuse a body by the length that its request announces."""
     for name, value in scope["headers"]:
         if name == b"content-length":
             if not value.isdigit():
                 raise Problem(400, kind="length", title="Bad Content-Length", detail="not a number")
-            size = int(value)
-            if size > limit:
+            if int(value) > limit:
                 raise _too_large(limit)
-            return size
-    return None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -162,8 +162,16 @@ def make_app(
     )
 
 
-async def json_body(request: Request, kind: type[_T]) -> _T:
+async def json_body(
+    request: Request, kind: type[_T], *, decode: Callable[[bytes], _T] | None = None
+) -> _T:
     """Return the body of a request as the msgspec type asked for.
+
+    Args:
+        request: The request.
+        kind: The type.
+        decode: Decodes large bodies, in a thread: it should work by parts, since whatever is done
+            in one step keeps other requests waiting. By default msgspec does, in one step.
 
     Raises:
         Problem: Another media type than JSON.
@@ -177,8 +185,11 @@ async def json_body(request: Request, kind: type[_T]) -> _T:
             title="Unsupported media type",
             detail=f"the body must be {JSON_MEDIA_TYPE}, not {given or 'unnamed'}",
         )
+    body = await request.body()
     try:
-        return msgspec.json.decode(await request.body(), type=kind)
+        if decode is not None and len(body) > SMALL_BYTES:
+            return await asyncio.to_thread(decode, body)
+        return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(str(error), field="body") from None
 

@@ -37,6 +37,10 @@ class Cursor(Protocol):
     def rowcount(self) -> int:
         """Return how many rows the last statement changed."""
 
+    @property
+    def description(self) -> Sequence[Sequence[Any]] | None:
+        """Return the columns of the last statement's rows, each with its name first."""
+
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Cursor:
         """Run a statement."""
 
@@ -275,6 +279,11 @@ class _PostgresCursor:
     @property
     def rowcount(self) -> int:
         return int(self._cursor.rowcount)
+
+    @property
+    def description(self) -> Sequence[Sequence[Any]] | None:
+        columns: Sequence[Sequence[Any]] | None = self._cursor.description
+        return columns
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Cursor:
         self._cursor.execute(statement.replace("?", "%s"), parameters)

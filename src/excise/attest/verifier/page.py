@@ -1,14 +1,10 @@
 """The verifier's web page: sessions, verdicts, and the reason for each claim.
 
-Rendered here and without scripts; every text is escaped, and the policy of the page allows nothing
-but its own style.
+Rendered here and without scripts.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,45 +13,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from excise.attest.service import SessionUnknown
+from excise.attest.service.page import page_response, text
 from excise.attest.verifier.engine import Engine
 from excise.attest.verifier.records import DELETED, WAITING, Records, Session
 
 PAGE_ROWS: Final = 50
-
-_STYLE: Final = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #1b2330; --faint: #5a6472;
-  --line: #d5dae2; --good: #17663a; --warn: #8a5300; --bad: #a11d2d; --soft: #f3f5f8; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #14181e; --ink: #e6e9ee; --faint: #a3abb8; --line: #343c48;
-    --good: #6cd39b; --warn: #f0b45a; --bad: #ff8f9b; --soft: #1c222b; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 68rem; padding: 1rem; background: var(--paper);
-  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.4rem; margin: .5rem 0; } h2 { font-size: 1.1rem; margin: 1.5rem 0 .5rem; }
-p { margin: .4rem 0; } a { color: inherit; }
-.faint { color: var(--faint); } code { font-size: .9em; overflow-wrap: anywhere; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .4rem .6rem;
-  border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-th { color: var(--faint); font-weight: 600; }
-th, td:first-child, .status { white-space: nowrap; }
-.affirming { color: var(--good); } .warning { color: var(--warn); }
-.contraindicated, .FAILED { color: var(--bad); } .status { font-weight: 600; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0; }
-dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
-@media (max-width: 40rem) {
-  dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
-  table.cards thead { display: none; } table.cards tr { display: block; padding: .4rem 0;
-    border-bottom: 1px solid var(--line); }
-  table.cards td { display: block; border: 0; padding: .1rem 0; white-space: normal; }
-  table.cards td::before { content: attr(data-name) ": "; color: var(--faint);
-    font-weight: 400; } }
-"""
-_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_POLICY: Final = (
-    f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
 
 
 class Page:
@@ -84,10 +46,10 @@ class Page:
         count, sessions = await self._records.recent(limit=PAGE_ROWS, offset=first)
         builds = ", ".join(self._engine.store.builds) or "none"
         told = f"{count} sessions. Policy: {self._engine.policy.name}. Builds: {builds}."
-        body = ["<h1>Verifier</h1>", f"<p class=faint>{_text(told)}</p>"]
+        body = ["<h1>Verifier</h1>", f"<p class=faint>{text(told)}</p>"]
         body.append(_sessions_table(sessions) if sessions else "<p>No session yet.</p>")
         body.append(_pager(first, count))
-        return _response("Verifier", "".join(body))
+        return page_response("Verifier", "".join(body))
 
     async def session(self, request: Request) -> Response:
         """Show one session: its claims, why they are so, and the checks that failed."""
@@ -96,28 +58,8 @@ class Page:
             session = await self._records.get(name, deleted=True)
         except SessionUnknown:
             body = "<h1>No such session</h1><p><a href='/'>All sessions</a></p>"
-            return _response("No such session", body, status=404)
-        return _response("Session", _session_body(session))
-
-
-def _response(title: str, body: str, *, status: int = 200) -> Response:
-    text = (
-        "<!doctype html><html lang=en><head><meta charset=utf-8>"
-        "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<title>{title} · excise</title><style>{_STYLE}</style></head>"
-        f"<body><main>{body}</main></body></html>"
-    )
-    headers = {
-        "Content-Security-Policy": _POLICY,
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-    }
-    return Response(text, status_code=status, media_type="text/html", headers=headers)
-
-
-def _text(value: Any) -> str:
-    return html.escape(str(value), quote=True)
+            return page_response("No such session", body, status=404)
+        return page_response("Session", _session_body(session))
 
 
 def _time(seconds: float | None) -> str:
@@ -129,12 +71,12 @@ def _time(seconds: float | None) -> str:
 def _status(session: Session) -> str:
     """Return the verdict in colour, or what became of the session without one."""
     if session.verdict is not None:
-        status = _text(session.verdict["status"])
+        status = text(session.verdict["status"])
         return f"<span class='status {status}'>{status}</span>"
     if session.status == DELETED:
         return "deleted"
     expired = session.status == WAITING and datetime.now(UTC).timestamp() >= session.expiry_s
-    return "expired, no evidence came" if expired else _text(session.status)
+    return "expired, no evidence came" if expired else text(session.status)
 
 
 def _why(session: Session) -> str:
@@ -159,10 +101,10 @@ def _sessions_table(sessions: list[Session]) -> str:
         why = _why(one)
         shown = why if len(why) < 160 else f"{why[:157]}…"
         cells = (
-            ("Opened", f"<a href='/sessions/{_text(one.id)}'>{_time(one.created_s)}</a>"),
+            ("Opened", f"<a href='/sessions/{text(one.id)}'>{_time(one.created_s)}</a>"),
             ("Verdict", _status(one)),
-            ("Build", _text(_builds(one))),
-            ("Why", _text(shown)),
+            ("Build", text(_builds(one))),
+            ("Why", text(shown)),
         )
         rows.append("<tr>" + "".join(f"<td data-name='{name}'>{cell}</td>" for name, cell in cells))
     head = "".join(f"<th>{name}</th>" for name in ("Opened", "Verdict", "Build", "Why"))
@@ -190,35 +132,35 @@ def _session_body(session: Session) -> str:
         ("Answered", _time(session.answered_s)),
         ("Evidence until", _time(session.expiry_s)),
         ("Challenge", f"<code>{session.nonce.hex()}</code>"),
-        ("Media type", _text(session.media_type or "none yet")),
+        ("Media type", text(session.media_type or "none yet")),
         ("Evidence", f"{len(session.evidence)} bytes"),
     )
     parts = [
         "<p><a href='/'>All sessions</a></p>",
-        f"<h1>Session <code>{_text(session.id)}</code></h1>",
+        f"<h1>Session <code>{text(session.id)}</code></h1>",
         "<dl>" + "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts) + "</dl>",
     ]
     if session.verdict is not None:
         parts += [_submodule(one) for one in session.verdict["submodules"]]
         parts.append(_failed(session.verdict))
-        parts.append(f"<h2>Result</h2><p><code>{_text(session.result)}</code></p>")
+        parts.append(f"<h2>Result</h2><p><code>{text(session.result)}</code></p>")
     return "".join(parts)
 
 
 def _submodule(one: dict[str, Any]) -> str:
-    status = _text(one["status"])
+    status = text(one["status"])
     head = "".join(f"<th>{name}</th>" for name in ("Claim", "Value", "Meaning", "Why"))
     rows = "".join(
-        f"<tr><td data-name=Claim>{_text(claim['claim'])}"
-        f"<td data-name=Value class='status {_text(claim['tier'])}'>{_text(claim['value'])}"
-        f"<td data-name=Meaning>{_text(claim['meaning'])}"
-        f"<td data-name=Why>{_text(claim['reason'])}"
+        f"<tr><td data-name=Claim>{text(claim['claim'])}"
+        f"<td data-name=Value class='status {text(claim['tier'])}'>{text(claim['value'])}"
+        f"<td data-name=Meaning>{text(claim['meaning'])}"
+        f"<td data-name=Why>{text(claim['reason'])}"
         for claim in one["claims"]
     )
-    told = f"Policy {_text(one['policy'])}"
-    told += f", build {_text(one['build'])}" if one["build"] else ""
+    told = f"Policy {text(one['policy'])}"
+    told += f", build {text(one['build'])}" if one["build"] else ""
     return (
-        f"<h2>{_text(one['name'])}: <span class='status {status}'>{status}</span></h2>"
+        f"<h2>{text(one['name'])}: <span class='status {status}'>{status}</span></h2>"
         f"<p class=faint>{told}</p>"
         f"<table class=cards><thead><tr>{head}</thead><tbody>{rows}</tbody></table>"
     )
@@ -230,10 +172,10 @@ def _failed(verdict: Any) -> str:
     if not failed:
         return f"<h2>Checks</h2><p>{told}</p>"
     rows = "".join(
-        f"<tr><td data-name=Check><span class=FAILED>{_text(check['id'])}</span>"
-        f"<td data-name=Found>{_text(check['got'])}"
-        f"<td data-name=Expected>{_text(check['expected'])}"
-        f"<td data-name=Clause>{_text(check['clause'])}"
+        f"<tr><td data-name=Check><span class=FAILED>{text(check['id'])}</span>"
+        f"<td data-name=Found>{text(check['got'])}"
+        f"<td data-name=Expected>{text(check['expected'])}"
+        f"<td data-name=Clause>{text(check['clause'])}"
         for check in failed
     )
     head = "".join(f"<th>{name}</th>" for name in ("Check", "Found", "Expected", "Clause"))
