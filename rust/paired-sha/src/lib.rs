@@ -92,11 +92,13 @@ fn bytes(words: &[u32], out: &mut [u8]) {
 }
 
 /// Bytes of a block of either hash.
-pub(crate) type Block = [u8; 64];
+pub type Block = [u8; 64];
 
-/// The last one or two blocks of a message: what is left, the end mark, and the length in bits.
+/// The last one or two blocks of a message for either hash: what is left, the end mark, the length
+/// in bits (FIPS 180-4, 5.1.1); and how many they are.
 #[inline]
-pub(crate) fn padded_tail(message: &[u8]) -> ([Block; 2], usize) {
+#[must_use]
+pub fn padded_tail(message: &[u8]) -> ([Block; 2], usize) {
     let rest = message.chunks_exact(64).remainder();
     let bits = (message.len() as u64).wrapping_mul(8).to_be_bytes();
     let mut tail = [[0u8; 64]; 2];
@@ -117,7 +119,7 @@ pub(crate) fn padded_tail(message: &[u8]) -> ([Block; 2], usize) {
 
 /// The blocks of a message that has its tail.
 #[inline]
-pub(crate) fn blocks<'a>(
+pub fn blocks<'a>(
     message: &'a [u8],
     tail: &'a ([Block; 2], usize),
 ) -> impl Iterator<Item = &'a Block> {

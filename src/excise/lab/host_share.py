@@ -41,9 +41,7 @@ HOST_ADDRESS: Final = "10.0.2.100"
 _SPARE_MIB: Final = 96
 _GUEST_ADDRESS: Final = "10.0.2.15/24"
 _MODULES: Final = ("virtio_pci", "virtio_blk", "virtio_net")
-_MOUNTED: Final = """\
-. /lab/host_share.sh
-"""
+_MOUNTED: Final = ". /lab/host_share.sh\n"
 
 
 def share_image() -> Path:

@@ -3,7 +3,7 @@
 //! The hash crates choose SHA-NI or ARMv8 instructions at run time. Whole messages are hashed block
 //! by block from the input slice, so that nothing is copied but the last, padded block. Where both
 //! SHA-1 and SHA-256 are wanted, `excise_paired_sha` computes them together.
-use excise_paired_sha::Pair;
+use excise_paired_sha::{Block, Pair};
 use sha1::digest::generic_array::typenum::{U128, U64};
 use sha1::digest::generic_array::GenericArray;
 use sha1::digest::Digest as _;
@@ -48,7 +48,6 @@ const SHA512_INIT: [u64; 8] = [
     0x5be0_cd19_137e_2179,
 ];
 
-type Block = [u8; 64];
 type WideBlock = [u8; 128];
 
 #[inline]
@@ -201,8 +200,8 @@ impl Digests {
     #[inline]
     fn narrow(&mut self, sha1: bool, sha256: bool, message: &[u8]) {
         let (mut small, mut large) = (SHA1_INIT, SHA256_INIT);
-        let (tail, tails) = padded_tail(message);
-        for block in whole_blocks(message).chain(tail.iter().take(tails)) {
+        let tail = excise_paired_sha::padded_tail(message);
+        for block in excise_paired_sha::blocks(message, &tail) {
             if sha1 {
                 sha1_block(&mut small, block);
             }
@@ -216,35 +215,6 @@ impl Digests {
         if sha256 {
             put_words(&large, &mut self.values[1][..32]);
         }
-    }
-}
-
-/// The whole blocks of a message.
-#[inline]
-fn whole_blocks(message: &[u8]) -> impl Iterator<Item = &Block> {
-    message
-        .chunks_exact(64)
-        .filter_map(|block| block.try_into().ok())
-}
-
-/// The last one or two blocks of a message: what is left, the end mark, and the length in bits.
-#[inline]
-fn padded_tail(message: &[u8]) -> ([Block; 2], usize) {
-    let rest = message.chunks_exact(64).remainder();
-    let bits = (message.len() as u64).wrapping_mul(8).to_be_bytes();
-    let mut tail = [[0u8; 64]; 2];
-    if let Some(to) = tail[0].get_mut(..rest.len()) {
-        to.copy_from_slice(rest);
-    }
-    if let Some(end) = tail[0].get_mut(rest.len()) {
-        *end = 0x80;
-    }
-    if rest.len() < 56 {
-        tail[0][56..].copy_from_slice(&bits);
-        (tail, 1)
-    } else {
-        tail[1][56..].copy_from_slice(&bits);
-        (tail, 2)
     }
 }
 
