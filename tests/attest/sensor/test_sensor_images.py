@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from excise.attest.sensor import DlibEmbedder, Embedding, open_source, read_image
-from excise.attest.sensor.images import _pixels
+from excise.attest.sensor.frames import FORMATS, Layout, frame_pixels
 from excise.errors import FormatError, HostError, Refused, UsageError
 from skips import skip
 
@@ -69,33 +69,90 @@ def test_what_gives_no_image_is_named(
 
 
 def test_a_device_that_is_no_camera_is_named() -> None:
-    with pytest.raises(HostError, match=r"camera|linuxpy"), open_source("/dev/null") as source:
+    pytest.importorskip("linuxpy", reason="linuxpy is not installed (extra face)")
+    with (
+        pytest.raises(HostError, match=r"is no camera .*V4L2"),
+        open_source("/dev/null") as source,
+    ):
         source.capture()
 
 
+# BT.601 in the studio range: red is (81, 90, 240) in Y, U and V, white (235, 128, 128).
 @pytest.mark.parametrize(
     ("form", "frame", "expected"),
     [
-        ("RGB24", bytes([9, 8, 7] * 2), [9, 8, 7]),
-        ("BGR24", bytes([7, 8, 9] * 2), [9, 8, 7]),
-        ("GREY", bytes([5, 5]), [5, 5, 5]),
-        # BT.601: black and white at 16 and 235, no colour at 128.
-        ("YUYV", bytes([235, 128, 235, 128]), [255, 255, 255]),
-        ("UYVY", bytes([128, 16, 128, 16]), [0, 0, 0]),
-        ("YUYV", bytes([81, 90, 81, 240]), [254, 0, 0]),
+        ("RGB24", [255, 0, 0] * 4, [255, 0, 0]),
+        ("BGR24", [0, 0, 255] * 4, [255, 0, 0]),
+        ("XBGR32", [0, 0, 255, 9] * 4, [255, 0, 0]),
+        ("XRGB32", [9, 255, 0, 0] * 4, [255, 0, 0]),
+        ("RGBX32", [255, 0, 0, 9] * 4, [255, 0, 0]),
+        ("GREY", [5] * 4, [5, 5, 5]),
+        ("YUYV", [81, 90, 81, 240] * 2, [255, 0, 0]),
+        ("YVYU", [81, 240, 81, 90] * 2, [255, 0, 0]),
+        ("UYVY", [90, 81, 240, 81] * 2, [255, 0, 0]),
+        ("VYUY", [240, 81, 90, 81] * 2, [255, 0, 0]),
+        ("YUYV", [235, 128, 235, 128] * 2, [255, 255, 255]),
+        ("YUYV", [16, 128, 16, 128] * 2, [0, 0, 0]),
+        ("NV12", [81] * 4 + [90, 240], [255, 0, 0]),
+        ("NV21", [81] * 4 + [240, 90], [255, 0, 0]),
+        ("YUV420", [81] * 4 + [90] + [240], [255, 0, 0]),
+        ("YVU420", [81] * 4 + [240] + [90], [255, 0, 0]),
     ],
 )
-def test_frames_of_cameras_become_rgb(form: str, frame: bytes, expected: list[int]) -> None:
-    pixels = _pixels(frame, form, 2, 1, "camera")
-    assert pixels.shape == (1, 2, 3)
-    assert np.abs(pixels[0, 0].astype(int) - expected).max() <= 1
+@pytest.mark.parametrize("padding", [0, 2, 6])
+def test_frames_of_cameras_become_rgb(
+    form: str, frame: list[int], expected: list[int], padding: int
+) -> None:
+    """Also where lines are padded."""
+    planar = form in ("NV12", "NV21", "YUV420", "YVU420")
+    width = 2 if planar else len(frame) // 2
+    lines = [frame[:width], frame[width : 2 * width]]
+    data = b"".join(bytes(line + [99] * padding) for line in lines)
+    chroma = frame[2 * width :]
+    if form in ("NV12", "NV21"):
+        data += bytes(chroma + [99] * padding)
+    elif planar:
+        data += b"".join(bytes([each] + [99] * (padding // 2)) for each in chroma)
+    layout = Layout(form=form, width=2, height=2, bytes_per_line=width + padding)
+    pixels = frame_pixels(data, layout, source="camera")
+    assert pixels.shape == (2, 2, 3)
+    assert np.abs(pixels.astype(int) - expected).max() <= 1
 
 
-def test_a_frame_of_another_format_or_size_is_refused() -> None:
+def test_a_camera_says_by_which_colours_its_frames_are_to_be_read() -> None:
+    frame = bytes([76, 85, 76, 255])  # red of BT.601 in the full range, as JPEG has it
+    red = Layout(form="YUYV", width=2, height=1, full_range=True)
+    assert np.abs(frame_pixels(frame, red, source="c")[0, 0] - np.array([255, 0, 0])).max() <= 1
+    frame = bytes([63, 102, 63, 240])  # red of BT.709 in the studio range
+    red = Layout(form="YUYV", width=2, height=1, bt709=True)
+    assert np.abs(frame_pixels(frame, red, source="c")[0, 0] - np.array([255, 0, 0])).max() <= 1
+
+
+@pytest.mark.parametrize("form", [each for each in FORMATS if "JPEG" not in each])
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 1), (3, 5), (4, 2)])
+def test_a_frame_of_any_size_is_read_and_a_shorter_one_refused(
+    form: str, width: int, height: int
+) -> None:
+    layout = Layout(form=form, width=width, height=height)
+    size = next(size for size in range(400) if _fits(bytes(size), layout))
+    assert frame_pixels(bytes(size), layout, source="c").shape == (height, width, 3)
+    with pytest.raises(HostError, match=f"a frame has {size - 1} bytes, not {size}"):
+        frame_pixels(bytes(size - 1), layout, source="camera")
+
+
+def _fits(data: bytes, layout: Layout) -> bool:
+    try:
+        frame_pixels(data, layout, source="c")
+    except HostError:
+        return False
+    return True
+
+
+def test_a_frame_of_another_format_is_refused() -> None:
     with pytest.raises(HostError, match="H264 is not known"):
-        _pixels(b"", "H264", 2, 1, "camera")
-    with pytest.raises(HostError, match="3 bytes, not 6"):
-        _pixels(b"123", "RGB24", 2, 1, "camera")
+        frame_pixels(b"", Layout(form="H264", width=2, height=1), source="camera")
+    with pytest.raises(FormatError, match="is no image"):
+        frame_pixels(b"\xff\xd8", Layout(form="MJPEG", width=2, height=1), source="camera")
 
 
 def test_the_same_face_has_the_same_embedding_and_a_wall_has_none(tmp_path: Path) -> None:

@@ -100,7 +100,9 @@ def open_source(name: str) -> Iterator[ImageSource]:
     """
     path = Path(name)
     if path.is_char_device():
-        with _camera(path) as camera:
+        from excise.attest.sensor.camera import open_camera
+
+        with open_camera(path) as camera:
             yield camera
         return
     if path.is_dir():
@@ -135,86 +137,6 @@ class _Files:
         except OSError as error:
             raise FormatError(f"cannot be read ({error.strerror})", source=str(path)) from error
         return read_image(data, source=str(path))
-
-
-class _Camera:
-    """A V4L2 device that streams."""
-
-    def __init__(self, frames: Iterator[Any], path: Path) -> None:
-        self._frames = frames
-        self._path = path
-
-    def capture(self) -> Image:
-        try:
-            frame = next(self._frames)
-        except (OSError, StopIteration) as error:
-            reason = f"the camera gives no frame: {error}"
-            raise HostError(reason, source=str(self._path)) from error
-        form = frame.pixel_format.name
-        return Image(
-            pixels=_pixels(bytes(frame), form, frame.width, frame.height, str(self._path)),
-            source=str(self._path),
-        )
-
-
-@contextmanager
-def _camera(path: Path) -> Iterator[_Camera]:
-    try:
-        from linuxpy.video.device import Device, VideoCapture
-    except ImportError as error:
-        reason = "a camera needs the library linuxpy"
-        raise HostError(reason, hint="pip install 'excise[face]'") from error
-    try:
-        with Device(str(path)) as device, VideoCapture(device) as stream:
-            yield _Camera(iter(stream), path)
-    except OSError as error:
-        raise HostError(
-            f"the camera cannot be used ({error.strerror or error})", source=str(path)
-        ) from error
-
-
-def _pixels(data: bytes, form: str, width: int, height: int, source: str) -> NDArray[np.uint8]:
-    """Return the pixels of a frame of one of the formats that cameras speak."""
-    import numpy as np
-
-    if form in ("MJPEG", "JPEG"):
-        return read_image(data, source=source).pixels
-    depth = {"RGB24": 3, "BGR24": 3, "YUYV": 2, "UYVY": 2, "GREY": 1}.get(form)
-    if depth is None:
-        raise HostError(
-            f"the camera's format {form} is not known",
-            source=source,
-            hint="Set MJPEG, YUYV or RGB24, such as by v4l2-ctl --set-fmt-video",
-        )
-    size = width * height * depth
-    if len(data) < size:
-        raise HostError(f"a frame has {len(data)} bytes, not {size}", source=source)
-    raw = np.frombuffer(data[:size], dtype=np.uint8)
-    if depth == 3:
-        shaped = raw.reshape(height, width, 3)
-        return shaped if form == "RGB24" else shaped[:, :, ::-1]
-    if depth == 1:
-        return np.repeat(raw.reshape(height, width, 1), 3, axis=2)
-    return _from_yuv(raw.reshape(height, width // 2, 4), luma_first=form == "YUYV")
-
-
-def _from_yuv(pairs: NDArray[np.uint8], *, luma_first: bool) -> NDArray[np.uint8]:
-    """Return RGB of 4:2:2 pixel pairs (ITU-R BT.601, studio range)."""
-    import numpy as np
-
-    values = pairs.astype(np.float32)
-    y0, u, y1, v = (0, 1, 2, 3) if luma_first else (1, 0, 3, 2)
-    luma = np.stack([values[..., y0], values[..., y1]], axis=-1).reshape(len(values), -1) - 16.0
-    blue, red = (np.repeat(values[..., at] - 128.0, 2, axis=1) for at in (u, v))
-    rgb = np.stack(
-        [
-            1.164 * luma + 1.596 * red,
-            1.164 * luma - 0.813 * red - 0.391 * blue,
-            1.164 * luma + 2.018 * blue,
-        ],
-        axis=-1,
-    )
-    return np.clip(np.rint(rgb), 0, 255).astype(np.uint8)
 
 
 def _pillow() -> Any:
