@@ -341,26 +341,30 @@ _IGNORED: Final = (
 )
 
 
+_TEXT: Final = b"\t\n\r" + bytes(range(0x20, 0x7F))
+
+
 def _is_text(data: bytes) -> bool:
     if not data:
         raise FormatError("empty: no PCR value in it")
-    return all(byte in b"\t\n\r" or 0x20 <= byte < 0x7F for byte in data)
+    return not data.translate(None, _TEXT)
 
 
 def _read_text(data: bytes, bank: str | None) -> PcrValues:
     builder = _Builder(bank)
     current: str | None = None
     for number, line in enumerate(data.decode("ascii").splitlines(), start=1):
-        if matched := re.fullmatch(_LABELLED, line):
-            builder.add(matched[1], int(matched[2]), matched[3], line=number)
-        elif matched := re.fullmatch(_NUMBERED, line):
-            builder.add(None, int(matched[1]), matched[2], line=number)
-        elif matched := re.fullmatch(_BANK_LINE, line):
-            current = matched[1]
-        elif matched := re.fullmatch(_ROW, line):
+        # No line is of two of these forms; those that tpm2_pcrread prints come first.
+        if matched := re.fullmatch(_ROW, line):
             if current is None and bank is None:
                 raise FormatError("a PCR row before any bank was named", line=number, field="bank")
             builder.add(current, int(matched[1]), matched[2], line=number)
+        elif matched := re.fullmatch(_BANK_LINE, line):
+            current = matched[1]
+        elif matched := re.fullmatch(_LABELLED, line):
+            builder.add(matched[1], int(matched[2]), matched[3], line=number)
+        elif matched := re.fullmatch(_NUMBERED, line):
+            builder.add(None, int(matched[1]), matched[2], line=number)
         elif re.fullmatch(_IGNORED, line) is None:
             raise FormatError(f"not a PCR value: {line.strip()[:60]!r}", line=number)
     return builder.finish("text")

@@ -156,10 +156,13 @@ class PoolEngine:
     def renew(self) -> None:
         """Start new processes in place of those of a broken pool."""
         self._kill()
+        # Forked from a process that has imported everything once. Not from this one, which may have
+        # threads (of Polars, of a progress bar) with locks.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["__main__", "excise.fleet.host"])
         self._pool = ProcessPoolExecutor(
             self.slots,
-            # Not forked: this process may have threads (of Polars, of a progress bar) with locks.
-            mp_context=multiprocessing.get_context("spawn"),
+            mp_context=context,
             initializer=start_worker,
             initargs=(self._memory_limit_bytes,),
         )

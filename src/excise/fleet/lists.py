@@ -21,7 +21,7 @@ from excise.evidence.policy import (
     judge_covered,
     read_covered,
 )
-from excise.fleet.places import Folder, Item
+from excise.fleet.places import Folder, Item, is_local
 from excise.fleet.records import MAX_FINDINGS, Finding, HostState, Settings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from excise.evidence.ima.rows import ImaRow
 
 _TAIL_BYTES: Final = 64 << 20
-"""A longer new part of a list is read as a stream, from the list's start."""
+"""A longer new part of a list is read as a stream, from its last covered record or its start."""
 _QUIET: Final = frozenset(
     {
         EntryClass.ALLOWED,
@@ -88,9 +88,6 @@ def appraise_list(
             hint="Raise --max-list-bytes if the list is genuine.",
         )
     checkpoint = before.checkpoint if before else None
-    path = folder.local(item.name)
-    if path is not None:
-        return _verify(path, pcrs, before, checkpoint, None, policy, settings)
     if checkpoint is not None and (tail := _tail(folder, item, checkpoint)) is not None:
         start = checkpoint.offset - checkpoint.last_record.size_bytes
         found = _verify(tail, pcrs, before, checkpoint, start, policy, settings)
@@ -102,7 +99,9 @@ def appraise_list(
 
 
 def _tail(folder: Folder, item: Item, checkpoint: Checkpoint) -> bytes | None:
-    """Return a list elsewhere from its last covered record on, if it has not become shorter."""
+    """Return a list from its last covered record on, if it has not become shorter."""
+    if checkpoint.list_format == "ascii" and is_local(folder.url):
+        return None  # whose lines are then counted from the list's start
     start = checkpoint.offset - checkpoint.last_record.size_bytes
     size = item.size_bytes
     if size is None or not checkpoint.offset <= size <= start + _TAIL_BYTES:

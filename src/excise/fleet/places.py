@@ -55,9 +55,6 @@ class Folder(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Write a file, whole or not at all; UsageError where it cannot be written."""
 
-    def local(self, name: str) -> Path | None:
-        """Return a local path of a file, or None where there is none."""
-
     def fetched(self, name: str) -> AbstractContextManager[Path]:
         """Give a local path of a file or folder, copied for the time if it is elsewhere."""
 
@@ -152,10 +149,6 @@ class LocalFolder:
             os.replace(path + PART, path)  # noqa: PTH105
         except OSError as error:
             raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
-
-    def local(self, name: str) -> Path | None:
-        """Return the path of a file."""
-        return Path(self.url, name)
 
     @contextmanager
     def fetched(self, name: str) -> Iterator[Path]:
@@ -268,10 +261,6 @@ class RemoteFolder:
             files.pipe_file(self._path(name), data)
         except Exception as error:  # each store has errors of its own
             raise UsageError(f"cannot be written ({error})", source=f"{self.url}/{name}") from error
-
-    def local(self, name: str) -> Path | None:  # noqa: ARG002  as the protocol has it
-        """Return None: it is elsewhere."""
-        return None
 
     @contextmanager
     def fetched(self, name: str) -> Iterator[Path]:

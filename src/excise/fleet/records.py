@@ -151,7 +151,7 @@ def check_state(state: HostState, *, source: str) -> None:
         FormatError: Its checkpoint or its counts hold what none of this version's do.
     """
     if state.checkpoint is not None:
-        Checkpoint.from_json(msgspec.json.encode(state.checkpoint), source=source)
+        state.checkpoint.validate(source)
     if state.policy is None:
         return
     try:
@@ -165,8 +165,23 @@ def check_state(state: HostState, *, source: str) -> None:
         raise FormatError(str(error), source=source, field="policy") from error
 
 
+class Outline(msgspec.Struct, frozen=True, kw_only=True):
+    """What a leader needs of a state; the rest of it is not decoded."""
+
+    verdict: str
+    attempted_ns: int
+    verified_ns: int | None = None
+    new_entries: int = 0
+
+
+def outline_of(data: bytes) -> Outline:
+    """Return what a leader needs of an encoded state of this version."""
+    return _OUTLINE.decode(data)
+
+
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(HostState)
+_OUTLINE: Final = msgspec.json.Decoder(Outline)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from excise.evidence.policy import Policy
 from excise.fleet.engines import Engine
 from excise.fleet.layout import sort_items
 from excise.fleet.places import folder_at
-from excise.fleet.records import CheckRow, HostJob, HostState, Settings, decode_state
+from excise.fleet.records import CheckRow, HostJob, HostState, Settings, decode_state, outline_of
 from excise.fleet.stores import StateStore
 from excise.fleet.worker import Batch
 
@@ -326,10 +326,9 @@ class _Round:
         if self.store is not None:
             self.store.put(states)
         self.encoded.update(states)
-        for host, data in states.items():
-            state = decode_state(data, source=host)
-            self.entries += state.new_entries
-            self.failed += state.verdict == Outcome.FAILED
+        for outline in map(outline_of, states.values()):
+            self.entries += outline.new_entries
+            self.failed += outline.verdict == Outcome.FAILED
         if self.progress is not None:
             self.progress(self._progress())
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 from excise.errors import FormatError, UsageError
 from excise.fleet.places import Folder, folder_at, is_local
-from excise.fleet.records import HostState, decode_state
+from excise.fleet.records import HostState, decode_state, outline_of
 
 _SQLITE_ENDINGS: Final = (".sqlite", ".sqlite3", ".db")
 _STATE_BYTES: Final = 64 << 20
@@ -192,7 +192,7 @@ class SqliteStore:
         """
         rows = []
         for host, data in states.items():
-            state = decode_state(data, source=host)
+            state = outline_of(data)
             rows.append((host, state.verdict, state.attempted_ns, state.verified_ns, data))
         try:
             with self._connection:

@@ -21,6 +21,8 @@ from excise.fleet.records import HostJob, Settings
 
 _policies: dict[str, Policy] = {}
 _POLICIES_KEPT: Final = 2
+_LEAST_BYTES: Final = 8 << 20
+"""Memory without which no list can be read."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,7 @@ def prepare(settings: Settings, policy_path: str | None) -> None:
     import excise.fleet.host  # noqa: F401
 
     _policy(settings, policy_path)
+    bytearray(_LEAST_BYTES)
 
 
 def keep_policy(policy: Policy) -> None:

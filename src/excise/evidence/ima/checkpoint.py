@@ -122,16 +122,24 @@ class Checkpoint:
             checkpoint = msgspec.json.decode(document, type=cls)
         except (msgspec.DecodeError, RecursionError) as error:
             raise FormatError(f"it is not an IMA checkpoint ({error})", source=source) from error
-        if checkpoint.kind != KIND or checkpoint.version != VERSION:
+        checkpoint.validate(source)
+        return checkpoint
+
+    def validate(self, source: str | None) -> None:
+        """Refuse a checkpoint that nothing could go on from.
+
+        Args:
+            source: Its name in messages.
+
+        Raises:
+            FormatError: It is of another version, or holds what no checkpoint does.
+        """
+        if self.kind != KIND or self.version != VERSION:
             raise FormatError(
-                f"it is {checkpoint.kind} version {checkpoint.version}, not {KIND} {VERSION}",
+                f"it is {self.kind} version {self.version}, not {KIND} {VERSION}",
                 source=source,
                 hint="Verify the list from its start to get a new checkpoint.",
             )
-        checkpoint._validate(source)
-        return checkpoint
-
-    def _validate(self, source: str | None) -> None:
         marks = (self.first_record, self.last_record)
         faults = {
             "list_format": self.list_format not in ("binary", "ascii"),
