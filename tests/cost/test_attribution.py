@@ -12,9 +12,10 @@ from captures import run
 from cost_datasets import dataset, event
 from excise.capture.journal import Event
 from excise.clock import Clock
-from excise.cost.attribution import Attribution
+from excise.cost.attribution import REST, Attribution, Part, with_unattributed
 from excise.cost.explain import attributions
 from excise.errors import UsageError
+from excise.report.tables import attribution_table
 
 
 def attributed(*records: Any, runs: int = 1, wall_ns: int = 1000, **changes: Any) -> Attribution:
@@ -44,6 +45,28 @@ def test_children_their_children_and_the_remainder() -> None:
     ]
     assert (found.total, found.explained, found.flags) == (1000.0, 0.7, ())
     assert [part.share for part in found.parts] == [0.6, 0.3, 0.2, 0.1, pytest.approx(0.3)]
+    assert [part.unattributed for part in found.parts] == [100.0, None, None, None, None]
+    table = attribution_table(found)
+    at = [column.name for column in table.columns].index("unattributed")
+    assert [row[at].value for row in table.rows] == [100.0, None, None, None, None, 300.0]
+
+
+def test_a_part_that_says_itself_what_is_left_of_it_is_not_taken_for_an_explanation() -> None:
+    part: dict[str, Any] = {
+        "layer": "function",
+        "labels": "",
+        "role": "child",
+        "share": 0.0,
+        "runs": 1,
+    }
+    tree = [
+        Part(event="hook", value=10.0, depth=0, **part),
+        Part(event="f", value=4.0, depth=1, **part),
+        Part(event="g", value=3.0, depth=2, **part),
+        Part(event=REST, value=6.0, depth=1, **part),
+        Part(event="other", value=1.0, depth=0, **part),
+    ]
+    assert [each.unattributed for each in with_unattributed(tree)] == [6.0, 1.0, None, None, None]
 
 
 def test_events_of_one_name_add_up_and_means_are_over_all_runs() -> None:

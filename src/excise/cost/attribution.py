@@ -6,8 +6,8 @@ clipped: it means that children overlap, were counted twice, or come from anothe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -16,6 +16,8 @@ import polars as pl
 from excise.cost.series import Series, series_of
 from excise.events.dataset import Dataset
 
+REST: Final = "in no traced function"
+"""The part of a hook that no function in it explains."""
 Role = Literal["child", "probe", "remainder"]
 PROBE_LAYER: Final = "probe"
 # Events by which a known instrument reports its own cost.
@@ -34,6 +36,7 @@ class Part:
         depth: 0 for a direct child of the run, 1 for a child of such a child, ...
         margin: By how much the value may be wrong: rounding of a table, and 95 % of its spread;
             None where that is not known, or nothing.
+        unattributed: What of the value its own children do not explain; None without children.
     """
 
     layer: str
@@ -45,6 +48,7 @@ class Part:
     runs: int
     depth: int = 0
     margin: float | None = None
+    unattributed: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,25 @@ class Attribution:
     explained: float
     explained_interval: tuple[float, float] | None = None
     flags: tuple[str, ...] = ()
+
+
+def with_unattributed(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts, each with what its own children leave of it unexplained.
+
+    Args:
+        parts: Each followed by its own children, one deeper; a child `REST` explains nothing.
+    """
+    left: list[float | None] = [None] * len(parts)
+    above: list[int] = []
+    for at, part in enumerate(parts):
+        del above[part.depth :]
+        if above and part.role != "remainder":
+            parent = above[-1]
+            before = parts[parent].value if left[parent] is None else left[parent]
+            assert before is not None
+            left[parent] = before - (0.0 if part.event == REST else part.value)
+        above.append(at)
+    return tuple(replace(part, unattributed=rest) for part, rest in zip(parts, left, strict=True))
 
 
 def run_attributions(dataset: Dataset, *, task: str | None = None) -> Iterator[Attribution]:
@@ -139,7 +162,7 @@ def _attribution(series: Series, events: pl.DataFrame, *, counted: int) -> Attri
         unit=series.unit,
         total=total,
         n=n,
-        parts=(*parts, remainder),
+        parts=with_unattributed([*parts, remainder]),
         explained=explained,
         flags=tuple(flags),
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from excise.cost.attribution import Attribution, Part
+from excise.cost.attribution import REST, Attribution, Part, with_unattributed
 from excise.cost.difference_rows import (
     FUNCTION_LAYER,
     DifferenceRows,
@@ -114,7 +114,7 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
         unit=here.unit,
         total=difference,
         n=1,
-        parts=(*parts, remainder),
+        parts=with_unattributed([*parts, remainder]),
         explained=explained,
         explained_interval=interval,
         flags=tuple(flags),
@@ -189,7 +189,7 @@ def _inner(
         return []
     parts = [_part(each, difference, depth=1) for each in found]
     left = outer.value - sum(each.value for each in found)
-    rest = _Found(PartKey(FUNCTION_LAYER, "in no traced function", hook), left, 0.0, "")
+    rest = _Found(PartKey(FUNCTION_LAYER, REST, hook), left, 0.0, "")
     return [*parts, _part(rest, difference, depth=1)]
 
 

@@ -356,23 +356,34 @@ def aa_table(found: Comparisons) -> Table | None:
 def attribution_table(found: Attribution) -> Table:
     """Return the parts of one total, its remainder and the probe's own cost."""
     uncertain = any(part.margin is not None for part in found.parts)
+    nested = any(part.unattributed is not None for part in found.parts)
+    remainder = next((part.value for part in found.parts if part.role == "remainder"), None)
 
-    def line(words: Sequence[str], value: float, margin: float | None) -> list[Cell]:
+    def line(
+        words: Sequence[str], value: float, margin: float | None, left: float | None
+    ) -> list[Cell]:
         cells = [*map(_word, words), value_cell(value, found.unit)]
         if uncertain:
             cells.append(DASH if margin is None else _plus_minus(margin, found.unit))
+        if nested:
+            cells.append(value_cell(left, found.unit))
         return cells
 
     rows = [
         [
-            *line((f"{'  ' * part.depth}{part_label(part)}", part.role), part.value, part.margin),
+            *line(
+                (f"{'  ' * part.depth}{part_label(part)}", part.role),
+                part.value,
+                part.margin,
+                part.unattributed,
+            ),
             Cell(text=f"{part.share:.1%}", value=part.share, emphasis=_share(part)),
             _count(part.runs),
         ]
         for part in found.parts
     ]
     total = [
-        *line(("total", "total"), found.total, None),
+        *line(("total", "total"), found.total, None, remainder),
         Cell(text="100.0%", value=1.0),
         _count(found.n),
     ]
@@ -383,6 +394,8 @@ def attribution_table(found: Attribution) -> Table:
     ]
     if uncertain:
         columns.append(Column(name="margin", heading="±", value_unit=found.unit, optional=True))
+    if nested:
+        columns.append(Column(name="unattributed", heading="Unattributed", value_unit=found.unit))
     columns += [Column(name="share", heading="Share of total"), Column(name="runs", heading="runs")]
     between = ""
     if found.explained_interval is not None:
