@@ -1,17 +1,22 @@
-"""What each back-end of `excise trace` costs the traced system calls, counted in a guest.
+"""What each back-end of `excise trace` costs the traced system calls and a workload, counted.
 
-Every workload is run untraced and under each back-end, over the same hooks, in one guest in count
-mode: instructions per operation, so that the ratios are exact.
+In guests in count mode, so that ratios are those of instructions: system calls, untraced and under
+each back-end, over the same hooks; then a workload of files, all hooks traced, in pairs of runs, as
+`excise trace` measures it of any command. bpftrace is among them where this host has it.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import shutil
 from pathlib import Path
 from typing import Final
 
 from excise.collect.probe import probe_path
-from excise.lab import Machine, Plan, preset, run_guest
+from excise.cost.hook_trace import TraceSummary
+from excise.lab import GuestResult, Machine, Plan, preset, run_guest
+from excise.lab.host_share_tree import program_files
 from excise.lab.plan import Step
 from excise.lab.trace import TRACER
 from excise.lab.workloads import proof_files
@@ -26,8 +31,30 @@ WORKLOADS: Final = {
     "fork_execve": 2,
 }
 HOOKS: Final = "file_*,inode_*,path_*,bprm_*,task_alloc,mmap_*"
-BACKENDS: Final = ("function_graph", "kprobe", "fprobe", "function")
 BATCHES: Final = 7
+OUT: Final = "/run/out/evidence"
+TREE: Final = """
+cd /work/ext4 && mkdir tree
+for d in 1 2 3 4 5 6 7 8; do
+    mkdir tree/$d
+    for f in 1 2 3 4 5 6 7 8 9 10; do cat /proc/cpuinfo /proc/meminfo >tree/$d/$f; done
+done
+"""
+FILES: Final = (
+    "cd /work/ext4; tar cf t.tar tree; mkdir out; tar xf t.tar -C out; "
+    "find out -type f -exec grep -c MHz {} + >/dev/null; rm -r out t.tar"
+)
+PAIRS: Final = 6
+
+
+def _backends() -> tuple[str, ...]:
+    bpftrace = ("bpftrace",) if shutil.which("bpftrace") else ()
+    return ("function_graph", "kprobe", "fprobe", *bpftrace, "function")
+
+
+def _tracer(backend: str, hooks: str, *words: str) -> list[str]:
+    options = ["--backend", backend, "--hooks", hooks, "--output", "/run/t", *words]
+    return [f"/{TRACER}", "trace", *options, "--summary", f"{OUT}/{backend}.json", "--"]
 
 
 def _script(output: str) -> str:
@@ -39,43 +66,98 @@ def _script(output: str) -> str:
     return "\n".join(["#!/bin/busybox sh", *lines, ""])
 
 
-def _steps() -> tuple[Step, ...]:
-    out = "/run/out/evidence"
-    steps = [Step(task="untraced", command=("sh", "-c", _script(f"{out}/untraced.jsonl")))]
-    for backend in BACKENDS:
-        words = [f"/{TRACER}", "trace", "--backend", backend, "--hooks", HOOKS]
-        words += ["--drain", "end", "--buffer-kb", "65536", "--calibration", "50"]
-        words += ["--output", "/run/t", "--summary", f"{out}/{backend}.json", "--"]
-        script = _script(f"{out}/{backend}.jsonl")
-        steps.append(Step(task=backend, command=(*words, "sh", "-c", script)))
-    return tuple(steps)
+def _call_steps(backends: tuple[str, ...]) -> list[Step]:
+    steps = [Step(task="untraced", command=("sh", "-c", _script(f"{OUT}/untraced.jsonl")))]
+    for backend in backends:
+        words = ["--drain", "end", "--buffer-kb", "65536", "--calibration", "0"]
+        script = _script(f"{OUT}/{backend}.jsonl")
+        command = (*_tracer(backend, HOOKS, *words), "sh", "-c", script)
+        steps.append(Step(task=backend, command=command))
+    return steps
 
 
-def run(preset_name: str = "selinux-enforcing") -> None:
-    """Print a row for each workload: untraced instructions, and each back-end's ratio to it."""
+def _file_steps(backends: tuple[str, ...]) -> list[Step]:
+    steps = [Step(task="tree", command=("sh", "-c", TREE))]
+    for backend in backends:
+        words = ["--calibration", "0", "--pairs", str(PAIRS)]
+        command = (*_tracer(backend, "security_*", *words), "sh", "-c", FILES)
+        steps.append(Step(task=backend, command=command))
+    return steps
+
+
+def _guest(steps: list[Step], preset_name: str) -> GuestResult:
+    bpftrace = shutil.which("bpftrace")
+    tracer = {TRACER: Path(probe_path()).read_bytes()}
+    setup = "mkdir -p /tmp; mount -t tracefs t /sys/kernel/tracing"
     plan = Plan(
-        steps=_steps(),
+        steps=(Step(task="setup", command=("sh", "-c", setup)), *steps),
         files=proof_files(),
-        root_files={TRACER: Path(probe_path()).read_bytes()},
+        root_files={**tracer, **(program_files(Path(bpftrace)) if bpftrace else {})},
     )
-    machine = Machine(memory_mib=1024, timeout_s=3000)
-    result = run_guest(machine, preset=preset(preset_name), plan=plan)
+    machine = Machine(memory_mib=1536, cmdline="no_timer_check", timeout_s=3000)
+    return run_guest(machine, preset=preset(preset_name), plan=plan)
+
+
+def _summary(result: GuestResult, backend: str) -> TraceSummary:
+    import msgspec
+
+    return msgspec.json.decode(result.evidence[f"{backend}.json"], type=TraceSummary)
+
+
+def calls(preset_name: str) -> None:
+    """Print a row for each system call: untraced instructions, and each back-end's ratio to it."""
+    backends = _backends()
+    result = _guest(_call_steps(backends), preset_name)
     counts = {
         name: {
             line["workload"]: min(line["op_ns"])
             for line in map(json.loads, result.evidence[f"{name}.jsonl"].splitlines())
         }
-        for name in ("untraced", *BACKENDS)
+        for name in ("untraced", *backends)
     }
-    functions = len(json.loads(result.evidence[f"{BACKENDS[0]}.json"])["functions"])
+    functions = len(_summary(result, backends[0]).functions)
     print(f"Linux {result.kernel.release}, {preset_name}, {functions} functions, ext4, count mode")
-    print(f"| operation | untraced | {' | '.join(BACKENDS)} |")
-    print("|---|---|" + "---|" * len(BACKENDS))
+    print(f"| operation | untraced | {' | '.join(backends)} |")
+    print("|---|---:|" + "---:|" * len(backends))
     for name in WORKLOADS:
         base = counts["untraced"][name]
-        ratios = [f"×{counts[backend][name] / base:.2f}" for backend in BACKENDS]
+        ratios = [f"×{counts[backend][name] / base:.2f}" for backend in backends]
         print(f"| {name} | {base:,.0f} | {' | '.join(ratios)} |")
 
 
+def files(preset_name: str) -> None:
+    """Print what each back-end adds to a workload of files, of the clock and of its own time."""
+    backends = _backends()
+    result = _guest(_file_steps(backends), preset_name)
+    print(f"Linux {result.kernel.release}, {preset_name}, {PAIRS} pairs, ext4, count mode")
+    print("| back-end | functions | untraced | traced | clock, 95 % | processor, 95 % |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for backend in backends:
+        found = _summary(result, backend)
+        said = []
+        for change in (found.slowdown("wall_ns"), found.slowdown("cpu_ns")):
+            assert change is not None
+            low, high = change.low_percent, change.high_percent
+            assert low is not None
+            assert high is not None
+            said.append(f"{change.change_percent:+.1f} % ({low:+.1f} to {high:+.1f})")
+        untraced = min(run.wall_ns for run in found.runs if not run.traced)
+        traced = min(run.wall_ns for run in found.runs if run.traced)
+        row = [backend, f"{len(found.functions)}", f"{untraced:,}", f"{traced:,}", *said]
+        print(f"| {' | '.join(row)} |")
+
+
+def main() -> None:
+    """Run both parts, or one."""
+    parts = {"calls": calls, "files": files}
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("part", nargs="?", choices=parts, help="only this part")
+    words.add_argument("--preset", default="selinux-enforcing")
+    asked = words.parse_args()
+    for name, part in parts.items():
+        if asked.part in (None, name):
+            part(asked.preset)
+
+
 if __name__ == "__main__":
-    run()
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from captures import write
 from excise.capture.journal import Aggregate, Record
+from skips import skip
 
 
 def excise(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -25,7 +27,7 @@ def excise(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_a_host_that_cannot_trace_ends_with_4_and_leaves_no_capture(tmp_path: Path) -> None:
     capture = tmp_path / "t.excise"
-    done = excise("trace", "-o", capture, "--untraced", "0", "--", "cat", "/proc/version")
+    done = excise("trace", "-o", capture, "--pairs", "0", "--", "cat", "/proc/version")
     if done.returncode == 0:  # this host can: then everything is there
         assert (capture / "raw/trace.txt").stat().st_size
         assert "security_file_permission" in done.stdout
@@ -33,6 +35,42 @@ def test_a_host_that_cannot_trace_ends_with_4_and_leaves_no_capture(tmp_path: Pa
     assert done.returncode == 4, done.stderr
     assert done.stderr.startswith("excise: excise-probe trace: ")
     assert not capture.exists()
+
+
+# Far apart, so that no jump is a short one; the second caller jumps, as its call is its last act.
+KERNEL = """
+#define FAR __attribute__((noinline, aligned(64)))
+int sink;
+FAR int security_file_open(int x) { sink += x; return x & 1; }
+FAR int security_inode_permission(int x) { sink -= x; return x & 3; }
+FAR int do_dentry_open(int x) { return security_file_open(x) ? 1 : sink; }
+FAR int inode_permission(int x) { return security_inode_permission(x + 1); }
+FAR int __inode_permission(int x) { sink = 7; return security_inode_permission(x); }
+int main(int c) { return do_dentry_open(c) + inode_permission(c) + __inode_permission(c); }
+"""
+
+
+def test_the_functions_that_call_a_hook_are_found_in_a_kernels_file(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        skip("cc is not installed")
+    kernel = tmp_path / "vmlinux"
+    words = ["cc", "-O2", "-no-pie", "-x", "c", "-", "-o", str(kernel)]
+    subprocess.run(words, input=KERNEL, text=True, check=True)
+    done = excise("trace", "--list", "--kernel", kernel, "--json")
+    found = {hook["hook"]: hook["callers"] for hook in json.loads(done.stdout)["hooks"]}
+    assert found == {
+        "file_open": [{"function": "do_dentry_open", "sites": 1}],
+        "inode_permission": [
+            {"function": "__inode_permission", "sites": 1},
+            {"function": "inode_permission", "sites": 1},
+        ],
+    }
+    shown = excise("trace", "--list", "--kernel", kernel).stdout
+    assert "security_inode_permission  (__inode_permission, inode_permission)" in shown
+    kernel.write_bytes(kernel.read_bytes()[:5_000])
+    cut = excise("trace", "--list", "--kernel", kernel)
+    assert (cut.returncode, "is cut off" in cut.stderr) == (2, True)
+    assert "needs --list" in excise("trace", "--kernel", kernel, "--", "true").stderr
 
 
 @pytest.mark.parametrize(

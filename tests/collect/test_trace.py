@@ -72,7 +72,7 @@ def test_a_host_that_cannot_trace_says_why_and_is_left_alone(tmp_path: Path) -> 
     else:
         with pytest.raises(HostError, match=r"tracefs|available_filter_functions"):
             run_trace(
-                TraceRequest(untraced=1),
+                TraceRequest(pairs=1),
                 folder=tmp_path,
                 command=["touch", str(tmp_path / "ran")],
                 states=states,

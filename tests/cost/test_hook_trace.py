@@ -16,6 +16,7 @@ from excise.errors import FormatError
 from excise.events.load import from_records
 from excise.formats import lsmpmon
 from excise.formats.registry import Options
+from excise.formats.trace_rows import INSIDE
 from excise.report.hooks import build_hook_trace, lsmpmon_text
 from excise.report.write import render
 from trace_text import CALIBRATION, begin, end, leaf, note, text
@@ -27,9 +28,19 @@ SUMMARY: dict[str, Any] = {
     "functions": ["security_file_open", "security_inode_permission", "security_path_mknod"],
     "refused": [], "clock": "local", "cycles_per_s": None, "syscalls": True,
     "interruptions": True, "calibration_calls": 5, "cpus": [{"cpu": 0}], "missed": 0,
-    "trace_bytes": 1, "wall_ns": 1_100, "untraced_wall_ns": [1_000], "exit_code": 0,
+    "trace_bytes": 1, "wall_ns": 1_100, "exit_code": 0,
     "stopped": False,
 }  # fmt: skip
+
+
+def runs(*pairs: tuple[int, int]) -> list[dict[str, Any]]:
+    """Return runs in pairs, untraced and traced; the processor's time is half of it."""
+    return [
+        {"traced": traced, "wall_ns": wall_ns, "cpu_ns": wall_ns // 2}
+        for pair in pairs
+        for traced, wall_ns in zip((False, True), pair, strict=True)
+    ]
+
 
 GRAPH = text(
     note("sys_enter: NR 257 (0, 0, 0, 0, 0, 0)"),
@@ -81,9 +92,6 @@ def test_each_hook_is_counted_and_timed_in_its_system_call(tmp_path: Path) -> No
     assert rows["newfstatat", "security_inode_permission"]["max"] == 740
     assert rows["openat", "security_file_open"]["self"] == 3000 - 1740
     assert found.syscalls.rows() == [("newfstatat", 1), ("openat", 1)]
-    assert found.summary.slowdown == pytest.approx(1.1)
-    warm = traced(tmp_path, untraced_wall_ns=[9_000, 500, 600])
-    assert warm.summary.slowdown == pytest.approx(1_100 / 550)
 
 
 def test_the_tracers_cost_is_a_row_and_is_subtracted_only_when_asked_for(tmp_path: Path) -> None:
@@ -134,7 +142,6 @@ def test_the_report_says_back_end_slowdown_coverage_and_noise(tmp_path: Path) ->
     out = render(build_hook_trace(traced(tmp_path), title="t"), format="text", width=100)
     for words in (
         "Traced by function_graph: the kernel has it.",
-        "+10.0 %",
         "740 ns ≤ floor",
         "2 of 3 hooks were called (67%)",
         "Never called: path_mknod",
@@ -155,7 +162,7 @@ def test_two_traces_are_attributed_hook_by_hook_in_its_system_call(tmp_path: Pat
     datasets = []
     for name, wall_ns, extra in (("none", 1_000, 0), ("apparmor", 1_500, 500)):
         trace = GRAPH.replace(b"  3.000 us", f"{(3000 + extra) / 1000:7.3f} us".encode())
-        found = traced(tmp_path, trace, untraced_wall_ns=[wall_ns])
+        found = traced(tmp_path, trace, runs=runs((wall_ns, wall_ns)))
         records = trace_records(found, task="sh", configuration=name)
         datasets.append(from_records(records, name=name, manifest=manifest(baseline=None)))
     (row,) = difference_attributions(*datasets)
@@ -233,7 +240,7 @@ def test_the_tracers_cost_is_taken_out_of_an_attribution_by_traced_call(tmp_path
         note("sys_exit: NR 262 = 0"),
     )
     for name, wall_ns, trace in (("none", 1_000, bare), ("apparmor", 1_800, GRAPH)):
-        found = traced(tmp_path, trace, untraced_wall_ns=[wall_ns], functions=functions)
+        found = traced(tmp_path, trace, runs=runs((wall_ns, wall_ns)), functions=functions)
         records = trace_records(found, task="sh", configuration=name)
         datasets.append(from_records(records, name=name, manifest=manifest(baseline=None)))
     (row,) = difference_attributions(*datasets)
@@ -250,8 +257,10 @@ def test_an_attribution_of_traces_without_nesting_says_that_the_tracers_cost_is_
     changes = {"backend": "kprobe", "clock": "x86-tsc", "cycles_per_s": 1e9}
     datasets = []
     for name, wall_ns in (("none", 1_000), ("apparmor", 1_500)):
-        found = traced(tmp_path, PROBES, untraced_wall_ns=[wall_ns], **changes)
-        records = trace_records(found, task="sh", configuration=name)
+        found = traced(tmp_path, PROBES, runs=runs((wall_ns, wall_ns)), **changes)
+        # As a back-end that does not tell which calls are inside of which.
+        told = trace_records(found, task="sh", configuration=name)
+        records = [record for record in told if record.metric != INSIDE]
         datasets.append(from_records(records, name=name, manifest=manifest(baseline=None)))
     (row,) = difference_attributions(*datasets)
     assert any("is left in the figures of none" in flag for flag in row.flags)
@@ -268,7 +277,44 @@ def test_call_sites_are_kept_in_the_capture(tmp_path: Path) -> None:
     assert sites == [("file_open", "caller=g", 1)]
 
 
-def test_a_slowdown_within_the_untraced_runs_is_not_called_one(tmp_path: Path) -> None:
-    found = traced(tmp_path, untraced_wall_ns=[2_000, 1_000])
-    out = " ".join(render(build_hook_trace(found, title="t"), format="text", width=100).split())
-    assert "no slowdown is told apart" in out
+def said(found: HookTrace) -> str:
+    return " ".join(render(build_hook_trace(found, title="t"), format="text", width=100).split())
+
+
+def test_the_slowdown_is_that_of_the_median_pair_with_its_interval(tmp_path: Path) -> None:
+    drift = [(1_000 + 100 * at, (1_000 + 100 * at) * (1.1 + at / 1_000)) for at in range(6)]
+    found = traced(tmp_path, runs=runs(*[(int(a), int(b)) for a, b in drift]))
+    ratio = found.summary.slowdown()
+    assert ratio is not None
+    assert ratio.interval is not None
+    assert ratio.ratio == pytest.approx(1.1025, abs=1e-3)
+    assert (ratio.interval.low, ratio.interval.high) == pytest.approx((1.1, 1.105), abs=1e-3)
+    assert "+10.2 % (95 %: +10.0 to +10.5 %), in 6 pairs of runs; of processor time +10.2 %" in (
+        said(found)
+    )
+    rows = [row for row in trace_records(found, task="t", configuration="c") if row.layer]
+    slowdowns = [row for row in rows if row.metric == "slowdown"]
+    assert [(row.labels, row.count) for row in slowdowns] == [("of=wall", 6), ("of=cpu", 6)]
+    assert all(row.median == pytest.approx(ratio.ratio, rel=1e-2) for row in slowdowns)
+
+
+def test_a_slowdown_that_is_not_told_apart_from_none_is_not_called_one(tmp_path: Path) -> None:
+    few = traced(tmp_path, runs=runs((1_000, 1_200)))
+    assert "+20.0 % (too few pairs for an interval), in 1 pair of runs" in said(few)
+    noisy = runs(*[(1_000, 1_000 + (50 if at % 2 else -50)) for at in range(8)])
+    assert "not told apart from none" in said(traced(tmp_path, runs=noisy))
+    assert "was not measured (see --pairs)" in said(traced(tmp_path, runs=runs((0, 0))))
+    assert "was not measured" in said(traced(tmp_path))
+
+
+def test_it_is_said_what_tells_of_interrupts(tmp_path: Path) -> None:
+    events = ["sched_switch", "irq_handler_entry", "irq_handler_exit", "softirq_entry"]
+    probes = traced(tmp_path, backend="kprobe", interruption_events=events)
+    assert "durations: interrupts by the events irq_handler; other tasks by sched_switch" in (
+        said(probes)
+    )
+    graph = said(traced(tmp_path, interruption_events=events[:1]))
+    assert "interrupts by the functions that serve them" in graph
+    nothing = said(traced(tmp_path, backend="kprobe", interruption_events=[]))
+    assert "this kernel has no events of interrupts" in nothing
+    assert "they are in the durations" in said(traced(tmp_path, interruptions=False))

@@ -13,7 +13,7 @@ import pytest
 from excise.collect.probe import probe_path
 from excise.cost.hook_trace import HookTrace, read_hook_trace
 from excise.lab import GuestResult, Machine, Plan, preset, run_guest
-from excise.lab.host_share_tree import linked_libraries
+from excise.lab.host_share_tree import program_files
 from excise.lab.plan import Step
 from excise.lab.trace import TRACER
 from excise.lab.workloads import proof_files
@@ -29,7 +29,7 @@ T=/sys/kernel/tracing
 E=/run/out/evidence
 for b in bpftrace function_graph; do
     /lab/tracer trace --backend $b --hooks 'file_open,inode_permission,inode_getattr' \\
-        --calibration 30 --untraced 2 --output $E/$b --summary $E/$b.json -- cat /proc/version
+        --calibration 30 --pairs 2 --output $E/$b --summary $E/$b.json -- cat /proc/version
     echo "$b $?"
 done
 for s in INT KILL; do
@@ -37,14 +37,17 @@ for s in INT KILL; do
         --summary /run/k.json -- sleep 30 &
     p=$!
     w=0
-    while [ -z "$(cat $T/enabled_functions)" ] && [ $w -lt 300 ]; do sleep 0.1; w=$((w + 1)); done
+    while [ -z "$(cat $T/enabled_functions)" ] && [ $w -lt 1500 ]; do sleep 0.1; w=$((w + 1)); done
     [ -n "$(cat $T/enabled_functions)" ] && echo "$s attached"
     sleep 0.2
     kill -$s $p
     wait $p
     echo "$s $?"
     w=0
-    while [ -n "$(cat $T/enabled_functions)" ] && [ $w -lt 50 ]; do sleep 0.1; w=$((w + 1)); done
+    while [ -n "$(cat $T/enabled_functions)$(pidof bpftrace)" ] && [ $w -lt 200 ]; do
+        sleep 0.1
+        w=$((w + 1))
+    done
     echo "$s left $(cat $T/enabled_functions | wc -l) $(pidof bpftrace)"
     /lab/tracer trace --restore
 done
@@ -59,9 +62,7 @@ def bpftrace_files() -> dict[str, bytes]:
     found = shutil.which("bpftrace")
     if found is None:
         skip("bpftrace is not installed (tools/setup.sh lab)")
-    libraries = {path.lstrip("/"): path for path in linked_libraries(Path(found))}
-    every = {"usr/bin/bpftrace": found, **libraries}
-    return {path: Path(source).read_bytes() for path, source in every.items()}
+    return program_files(Path(found))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,11 @@ def test_bpftrace_counts_the_calls_that_function_graph_counts(
         }
         for name, each in found.items()
     }
-    assert calls["bpftrace"] == calls["function_graph"]
+    assert set(calls["bpftrace"]) == set(calls["function_graph"])
+    for place, count in calls["bpftrace"].items():
+        # A walk along a path that meets a change of the cache begins anew, and asks again.
+        again = 1 if place[1] == "security_inode_permission" else 0
+        assert abs(count - calls["function_graph"][place]) <= again, place
     assert sum(calls["bpftrace"].values()) > 3
     summed = found["bpftrace"]
     assert "attached by trampolines" in summed.summary.reason

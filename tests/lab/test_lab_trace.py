@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
+import polars as pl
 import pytest
 
 from excise.capture import store
@@ -17,6 +18,7 @@ from excise.cost.attribution import Attribution
 from excise.cost.difference import difference_attributions
 from excise.cost.hook_trace import read_hook_trace
 from excise.events.load import from_records
+from excise.formats.function_graph import read_function_graph
 from excise.lab import GuestResult, Machine, Plan, preset, run_guest
 from excise.lab.plan import Step
 from excise.lab.trace import TRACER, hook_records, task_hooks, traced_syscalls
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.lab
 TASKS: Final = ("stat/ext4", "open_close/ext4")
 ARMS: Final = ("apparmor", "selinux-enforcing", "tomoyo-enforcing", "landlock")
 KILLS: Final = 50
+GETATTR: Final = "security_inode_getattr"
 
 Traced = Callable[[str], GuestResult]
 
@@ -93,7 +96,14 @@ def test_counts_are_exact_and_the_same_traced_with_and_without_functions(traced:
         }
 
 
-def shell(text: str, *, kernel: str, mode: Literal["count", "tpm"] = "count") -> GuestResult:
+def shell(
+    text: str,
+    *,
+    kernel: str,
+    mode: Literal["count", "tpm"] = "count",
+    cmdline: str = "",
+    name: str = "none",
+) -> GuestResult:
     """Run a script in a guest that has the tracer and tracefs."""
     script = f"mount -t tracefs t /sys/kernel/tracing\nT=/sys/kernel/tracing\n{text}"
     step = Step(task="script", command=("sh", "-c", script), must_work=False)
@@ -102,9 +112,14 @@ def shell(text: str, *, kernel: str, mode: Literal["count", "tpm"] = "count") ->
     )
     # A busy host may be too late for the kernel's test of its timer.
     machine = Machine(
-        kernel=kernel, mode=mode, cmdline="no_timer_check", results_mib=200, timeout_s=1800
+        kernel=kernel,
+        mode=mode,
+        cmdline=f"no_timer_check {cmdline}",
+        memory_mib=768,
+        results_mib=200,
+        timeout_s=1800,
     )
-    return run_guest(machine, preset=preset("none"), plan=plan)
+    return run_guest(machine, preset=preset(name), plan=plan)
 
 
 # What a trace may not change: every setting at the top, every option, the instances, the events.
@@ -138,6 +153,7 @@ echo function >$T/current_tracer
 one kprobe; echo "in use $?"
 echo nop >$T/current_tracer
 echo >$T/trace
+/lab/tracer trace --catalogue >$E/catalogue.json
 settings >/run/after
 cmp /run/before /run/after && echo restored
 """
@@ -174,6 +190,70 @@ def test_every_back_end_of_a_kernel_traces_the_same_calls_and_leaves_nothing(
     assert len(calls) == 4 - len(lacks)
     assert all(each == calls["function_graph"] for each in calls.values())
     assert calls["function_graph"]["security_file_open"] >= 1
+    callers = called_from(result.evidence["catalogue.json"])
+    assert "do_dentry_open" in callers["file_open"]
+    assert "inode_permission" in callers["inode_permission"]
+    # The others are called by modules that are not loaded, or by code of the start.
+    assert sum(map(bool, callers.values())) > 0.8 * len(callers)
+
+
+def called_from(catalogue: bytes) -> dict[str, list[str]]:
+    """Return by hook the functions whose text calls it."""
+    found = json.loads(catalogue)
+    assert found["call_sites"] == "/proc/kcore"
+    return {
+        hook["hook"]: [caller["function"] for caller in hook["callers"]]
+        for hook in found["hooks"]
+        if hook["function"]
+    }
+
+
+# A competitor for the one processor, and a kernel that may give that away anywhere.
+DISTURBED: Final = """
+E=/run/out/evidence
+while :; do :; done &
+busy=$!
+for b in function_graph kprobe fprobe; do
+    /lab/tracer trace --backend $b --hooks inode_getattr --lsm tomoyo --time-interruptions \\
+        --calibration 20 --buffer-kb 32768 --output $E/$b --summary $E/$b.json -- \\
+        excise-probe run --workload stat --operations 100 --batches 6 --directory /work/ext4
+done
+kill $busy
+"""
+
+
+@pytest.mark.long
+def test_interrupts_and_other_tasks_inside_of_a_hook_are_told_apart(
+    lab_cache: Path, tmp_path: Path
+) -> None:
+    result = shell(
+        DISTURBED, kernel="6.12", mode="tpm", cmdline="preempt=full", name="tomoyo-enforcing"
+    )
+    for name in ("function_graph", "kprobe", "fprobe"):
+        (tmp_path / name).write_bytes(result.evidence[name])
+        found = read_hook_trace(
+            tmp_path / name,
+            summary=result.evidence[f"{name}.json"],
+            calibration=result.evidence[f"{name}.calibration"],
+        )
+        row = found.functions.row(by_predicate=pl.col("function") == GETATTR, named=True)
+        assert row["calls"] >= 600
+        assert row["disturbed"] > 0
+        assert row["interrupt"] > 0
+        assert row["off_cpu"] > 0
+        assert {"sched_switch", "local_timer_entry", "local_timer_exit"} <= set(
+            found.summary.interruption_events
+        )
+        calls = read_function_graph(tmp_path / name, calls=1_000_000).calls
+        own = calls.filter(function=GETATTR, seen="whole")
+        parted = own.filter("switched").select(
+            "duration_ns", net=pl.col("duration_ns") - pl.col("interrupt_ns") - pl.col("off_cpu_ns")
+        )
+        # The other task has the processor for milliseconds; what is left is as of other calls.
+        whole, net = (parted[column].median() for column in ("duration_ns", "net"))
+        assert isinstance(whole, float)
+        assert isinstance(net, float)
+        assert net < 0.5 * whole
 
 
 KILLED: Final = """

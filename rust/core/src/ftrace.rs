@@ -115,7 +115,20 @@ fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyD
         events.set_item(String::from_utf8_lossy(name), count)?;
     }
     out.set_item("events", events)?;
+    out.set_item("callers", callers(py, report)?)?;
     losses_into(&report.losses, &out)?;
+    Ok(out)
+}
+
+fn callers<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    let all = || report.callers.iter();
+    out.set_item(
+        "function",
+        integers(py, all().map(|(key, _)| number(key.0))),
+    )?;
+    out.set_item("caller", integers(py, all().map(|(key, _)| number(key.1))))?;
+    out.set_item("calls", integers(py, all().map(|(_, count)| whole(*count))))?;
     Ok(out)
 }
 

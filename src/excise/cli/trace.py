@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _BACKENDS = get_args(Backend)
 _EVERYTHING = "all processes"
+_PAIRS, _PAIRS_WITHIN_S = 10, 10.0
 
 
 def trace(
@@ -86,21 +87,32 @@ def trace(
             show_default=False,
         ),
     ] = None,
-    untraced: Annotated[
-        int,
+    pairs: Annotated[
+        int | None,
         typer.Option(
-            "--untraced",
-            help="Runs of the command without the tracer, before it, the first not counted; 0 for "
-            "a command that may run only once.",
+            "--pairs",
+            help="Pairs of runs of the command, without the tracer and with it, to see what it "
+            "costs; 0 for a command that may run only once. [default: 10, as long as they take "
+            f"less than {_PAIRS_WITHIN_S:g} s]",
+            show_default=False,
             min=0,
         ),
-    ] = 2,
+    ] = None,
     subtract: Annotated[
         bool, typer.Option("--subtract", help="Take the tracer's own cost out of the figures.")
     ] = False,
     buffer_kib: Annotated[
         int, typer.Option("--buffer-kb", help="Each processor's buffer.", min=1)
     ] = 8192,
+    most_mb: Annotated[
+        float | None,
+        typer.Option(
+            "--most-mb",
+            help="End the trace when it is so large. [default: half of the free space]",
+            show_default=False,
+            min=0.001,
+        ),
+    ] = None,
     interruptions: Annotated[
         bool,
         typer.Option(
@@ -114,6 +126,14 @@ def trace(
     list_hooks: Annotated[
         bool, typer.Option("--list", help="List this kernel's hooks, by group.")
     ] = False,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            "--kernel",
+            help="With --list: the hooks of this vmlinux, which has symbols.",
+            show_default=False,
+        ),
+    ] = None,
     lsmpmon: Annotated[
         bool,
         typer.Option(
@@ -139,8 +159,10 @@ def trace(
         _restore(as_json=as_json)
         return
     if list_hooks:
-        _list_hooks(as_json=as_json)
+        _list_hooks(kernel, as_json=as_json)
         return
+    if kernel is not None:
+        raise UsageError("needs --list", source=f"--kernel {kernel}")
     monitor = lsmpmon and words in (["start"], ["stop"])
     if unit == "cycles" and backend is None:
         backend = "kprobe"
@@ -156,7 +178,9 @@ def trace(
         duration_s=duration,
         interruptions=interruptions,
         buffer_kib=buffer_kib,
-        untraced=untraced if words and not monitor else 0,
+        most_bytes=None if most_mb is None else round(most_mb * 1e6),
+        pairs=_pairs(pairs, runs=bool(words) and not monitor, ends=duration is not None),
+        pairs_within_s=_PAIRS_WITHIN_S if pairs is None else None,
     )
     cycles = unit == "cycles"
     show = partial(
@@ -196,6 +220,13 @@ def _pids(text: str | None) -> tuple[int, ...]:
         return tuple(int(part) for part in split_words(text))
     except ValueError as error:
         raise UsageError("expected process ids", source=f"--pid {text}") from error
+
+
+def _pairs(given: int | None, *, runs: bool, ends: bool) -> int:
+    """Return how many pairs to run: none where a time limit would end both runs alike."""
+    if not runs:
+        return 0
+    return given if given is not None else 0 if ends else _PAIRS
 
 
 def _trace(
@@ -294,14 +325,14 @@ def _restore(*, as_json: bool) -> None:
         typer.echo(f"Restored what {restored} traces had left." if restored else "Nothing is left.")
 
 
-def _list_hooks(*, as_json: bool) -> None:
+def _list_hooks(kernel: str | None, *, as_json: bool) -> None:
     from excise.collect.trace import catalogue
 
-    found: Any = catalogue()
+    found: Any = catalogue(None if kernel is None else Path(kernel))
     if as_json:
         print_json(found)
         return
-    groups: dict[str, list[dict[str, str | None]]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for hook in found["hooks"]:
         groups.setdefault(hook["group"], []).append(hook)
     traceable = sum(hook["function"] is not None for hook in found["hooks"])
@@ -312,7 +343,19 @@ def _list_hooks(*, as_json: bool) -> None:
     for group, members in groups.items():
         typer.echo(f"\n{group} ({len(members)})")
         for hook in members:
-            typer.echo(f"  {hook['hook']:<34} {hook['function'] or 'not traceable'}")
-    typer.echo("\nFunctions of the modules that can be traced:")
+            callers = _callers(hook["callers"])
+            typer.echo(f"  {hook['hook']:<34} {hook['function'] or 'not traceable'}{callers}")
+    typer.echo(f"\nCallers by the calls in the kernel's text: {found['call_sites']}")
+    if found["module_functions"]:
+        typer.echo("\nFunctions of the modules that can be traced:")
     for module in found["module_functions"]:
         typer.echo(f"  {module['pattern']:<12} {module['functions']:>5}")
+
+
+def _callers(callers: list[dict[str, Any]] | None) -> str:
+    """Return who calls a hook, in brackets; the number of calls where it is more than one."""
+    if not callers:
+        return ""
+    times = [(each["function"], each["sites"]) for each in callers]
+    words = [name if sites == 1 else f"{name} ×{sites}" for name, sites in times]
+    return f"  ({', '.join(words)})"

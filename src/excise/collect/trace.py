@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -42,7 +43,9 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):
         syscalls: Record which system call a function is called in.
         interruptions: Record interrupts and switches to other tasks, and time them.
         buffer_kib: Each processor's buffer.
-        untraced: Runs of the command without the tracer, before it.
+        most_bytes: Ends a trace that is so long; half of the free space where it goes if None.
+        pairs: Pairs of runs of the command, without the tracer and with it.
+        pairs_within_s: Begin no pair after so long.
         calibration: Calls of an empty function.
     """
 
@@ -58,14 +61,20 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True):
     syscalls: bool = True
     interruptions: bool = True
     buffer_kib: int = 8192
-    untraced: int = 0
+    most_bytes: int | None = None
+    pairs: int = 0
+    pairs_within_s: float | None = None
     calibration: int = 200
 
     def words(self, folder: Path, *, states: Path = STATES) -> list[str]:
         """Return the probe's options for a trace that is written to a folder."""
         found = ["--output", str(folder / TRACE), "--summary", str(folder / SUMMARY)]
         found += ["--states", str(states), "--buffer-kb", str(self.buffer_kib)]
-        found += ["--untraced", str(self.untraced), "--calibration", str(self.calibration)]
+        found += ["--pairs", str(self.pairs), "--calibration", str(self.calibration)]
+        most_bytes = self.most_bytes or shutil.disk_usage(folder).free // 2
+        found += ["--most-bytes", str(most_bytes)]
+        if self.pairs_within_s is not None:
+            found += ["--pairs-within", f"{self.pairs_within_s:g}"]
         for option, values in (
             ("--hooks", self.hooks),
             ("--lsm", self.modules),
@@ -160,15 +169,20 @@ def restore(*, states: Path = STATES) -> int:
     return int(ask_probe("trace", "--states", str(states), "--restore")["restored"])
 
 
-def catalogue() -> dict[str, object]:
-    """Return this kernel's hooks: name, group, and the function that calls the modules.
+def catalogue(kernel: Path | None = None) -> dict[str, object]:
+    """Return a kernel's hooks: name, group, the function that calls the modules, and its callers.
 
-    That is None where it cannot be traced.
+    The function is None where it cannot be traced. The callers are those that the kernel's text
+    calls it from; None where the text cannot be read.
+
+    Args:
+        kernel: A `vmlinux` with its symbols; the running kernel if None.
 
     Raises:
         HostError: If the kernel does not tell.
     """
-    found: dict[str, object] = ask_probe("trace", "--catalogue")
+    of = [] if kernel is None else ["--kernel", str(kernel)]
+    found: dict[str, object] = ask_probe("trace", "--catalogue", *of)
     return found
 
 

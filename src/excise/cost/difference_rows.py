@@ -206,7 +206,7 @@ def _take_tracer_out(rows: DifferenceRows, dataset: Dataset, names: Mapping[str,
             rows.has_tracer_cost = True
             rows.notes.append(
                 f"the tracer's own cost is left in the figures of {name}: it does not say how many "
-                "traced calls are inside of a hook (function_graph does)"
+                "traced calls are inside of a hook (function_graph, kprobe and fprobe do)"
             )
             continue
         margin = _margin_of_floor(floor)

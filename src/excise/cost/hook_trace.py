@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -27,13 +26,12 @@ if TYPE_CHECKING:
     import polars as pl
 
     from excise.formats.function_graph import FunctionGraph
+    from excise.stats import PairedComparison
 
 CYCLES: Final = "cycles"
 BPFTRACE: Final = "bpftrace"
-_CALLER_LINE: Final = re.compile(
-    rb": (?:\S+: \((?P<exit>[\w.]+)[^ )]* <- (?P<function>[\w.]+)\)"
-    rb"|(?P<called>[\w.]+) <-(?P<by>[\w.]+))"
-)
+SLOWDOWN: Final = "slowdown"
+Measure = Literal["wall_ns", "cpu_ns"]
 
 
 class Cpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +49,14 @@ class Matched(msgspec.Struct, frozen=True, kw_only=True):
 
     pattern: str
     functions: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the command: whether it was traced, its time and processor time."""
+
+    traced: bool
+    wall_ns: int
+    cpu_ns: int
 
 
 class KernelHook(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,22 +97,39 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
     missed: int
     trace_bytes: int
     wall_ns: int
-    untraced_wall_ns: list[int]
+    runs: list[Run] = []
+    interruption_events: list[str] = []
     exit_code: int | None
     stopped: bool
+    full: bool = False
     machine: str = "x86_64"
     hooks: list[KernelHook] = []
 
     @property
     def untraced_ns(self) -> float | None:
-        """Return the median time without the tracer; the first run counts only if it is alone."""
-        later = self.untraced_wall_ns[1:] or self.untraced_wall_ns
-        return median(later) if later else None
+        """Return the median time without the tracer; None where that was not measured."""
+        found = [run.wall_ns for run in self.runs if not run.traced]
+        return median(found) if found else None
 
-    @property
-    def slowdown(self) -> float | None:
-        """Return the traced time over the untraced one, None where that was not measured."""
-        return self.wall_ns / self.untraced_ns if self.untraced_ns else None
+    def slowdown(self, measure: Measure = "wall_ns") -> PairedComparison | None:
+        """Return the traced runs against the untraced ones, pair by pair.
+
+        Args:
+            measure: Time on the clock, or processor time of the command.
+
+        Returns:
+            None where it was not measured, or no time passed.
+        """
+        from excise.stats import compare_paired
+
+        arms: dict[bool, list[int]] = {False: [], True: []}
+        for run in self.runs:
+            arms[run.traced].append(getattr(run, measure))
+        pairs = [pair for pair in zip(arms[False], arms[True], strict=False) if all(pair)]
+        if not pairs:
+            return None
+        untraced, traced = zip(*pairs, strict=True)
+        return compare_paired(untraced, traced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +212,7 @@ def read_hook_trace(
         functions=functions,
         by_syscall=by_syscall,
         syscalls=_entered(graph),
-        callers=_callers(trace, known.backend),
+        callers=graph.callers,
         never=_never(known, functions),
         losses=(*graph.losses, *_losses(known)),
     )
@@ -282,7 +305,7 @@ def _inside(graph: FunctionGraph, known: TraceSummary, *keys: str) -> pl.DataFra
     import polars as pl
 
     schema = {**dict.fromkeys(keys, pl.String), "inside": pl.Float64, "directly": pl.Float64}
-    if not graph.graph_lines:
+    if not graph.paths.height:
         return pl.DataFrame(schema=schema)
     names = set(known.functions)
     paths = graph.paths.select("parent", "function", "calls").rows()
@@ -313,30 +336,6 @@ def _entered(graph: FunctionGraph) -> pl.DataFrame:
     )
 
 
-def _callers(trace: Path, backend: str) -> pl.DataFrame:
-    """Return who called, from the lines that say so: the function tracer's, and probes' returns."""
-    import polars as pl
-
-    counts: dict[tuple[str, str], int] = {}
-    if backend != "function_graph":
-        with trace.open("rb") as lines:
-            for line in lines:
-                match = _CALLER_LINE.search(line)
-                if match is None:
-                    continue
-                function, caller = (
-                    (match["function"], match["exit"])
-                    if match["function"]
-                    else (match["called"], match["by"])
-                )
-                key = (function.decode(), caller.decode())
-                counts[key] = counts.get(key, 0) + 1
-    rows = [(function, caller, count) for (function, caller), count in counts.items()]
-    return pl.DataFrame(rows, schema=_no_callers().schema, orient="row").sort(
-        "function", "calls", descending=[False, True]
-    )
-
-
 def _no_callers() -> pl.DataFrame:
     import polars as pl
 
@@ -351,6 +350,9 @@ def _losses(summary: TraceSummary) -> Iterator[Loss]:
             if count:
                 words = name.replace("_", " ")
                 yield Loss(source=f"CPU {cpu.cpu}", reason=f"events lost: {words}", count=count)
+    if summary.full:
+        reason = f"the trace ended at its limit of {summary.trace_bytes:,} bytes: what came after"
+        yield Loss(source=summary.backend, reason=reason)
     if summary.missed:
         yield Loss(source=summary.backend, reason="returns that had no room", count=summary.missed)
     if summary.refused:
@@ -367,6 +369,7 @@ def trace_records(found: HookTrace, *, task: str, configuration: str) -> Iterato
     key: dict[str, Any] = {"task": task, "configuration": configuration}
     if (untraced_ns := found.summary.untraced_ns) is not None:
         yield Aggregate(**key, metric="duration", unit="ns", mean=untraced_ns, note="untraced")
+    yield from _slowdown_rows(found, key)
     yield from _tracer_rows(found, key)
     # Functions inside of hooks are no parts of the whole beside them.
     hooks = [layer_and_event(name)[0] == HOOK for name in found.functions.get_column("function")]
@@ -388,6 +391,28 @@ def trace_records(found: HookTrace, *, task: str, configuration: str) -> Iterato
             metric="count",
             unit="1",
             count=float(row["entered"]),
+        )
+
+
+def _slowdown_rows(found: HookTrace, key: Mapping[str, Any]) -> Iterator[Aggregate]:
+    """Yield what tracing cost the workload, as ratio to the untraced runs, with its interval."""
+    for measure in get_args(Measure):
+        ratio = found.summary.slowdown(measure)
+        if ratio is None:
+            continue
+        interval = ratio.interval
+        yield Aggregate(
+            **key,
+            layer="probe",
+            event=found.summary.backend,
+            labels=label("of", measure.removesuffix("_ns")),
+            metric=SLOWDOWN,
+            unit="1",
+            count=float(ratio.n),
+            median=ratio.ratio,
+            min=interval.low if interval else None,
+            max=interval.high if interval else None,
+            note="traced over untraced" + (f", {ratio.confidence:.0%} interval" * bool(interval)),
         )
 
 
@@ -414,8 +439,6 @@ def _tracer_rows(found: HookTrace, key: Mapping[str, Any]) -> Iterator[Aggregate
         count=float(found.tracer.calls),
         median=found.tracer.nested,
     )
-    if found.summary.slowdown is not None:
-        yield Aggregate(**{**common, "metric": "slowdown"}, unit="1", mean=found.summary.slowdown)
 
 
 def _function_rows(

@@ -63,8 +63,11 @@ class FunctionGraph:
             `function`, and the same sums as `functions`. A parent stands before its children.
         calls: Single calls in the order they began, at most as many as asked for: `parent` row,
             `depth`, `function`, `task`, `cpu`, `syscall`, `line`, `time_ns` (of that line),
-            `duration_ns`, `self_ns`, `interrupt_ns`, `off_cpu_ns`, `switched`, `lossy`, `seen`
+            `duration_ns`, `self_ns`, `interrupt_ns`, `off_cpu_ns`, `switched` (another task ran, or
+            an interrupt for a time that is not known), `lossy`, `seen`
             (`whole`, `beginning` or `end`), `extra` (arguments, return value, call site).
+        callers: `function`, `caller` and `calls`, by where probes return to and what the function
+            tracer says.
         events: Events printed among the functions, by name.
         lost: CPU, events lost and gaps, as the ring buffer declares them.
         losses: Everything that could not be used, as rows of a report.
@@ -90,6 +93,7 @@ class FunctionGraph:
     syscalls: pl.DataFrame
     paths: pl.DataFrame
     calls: pl.DataFrame
+    callers: pl.DataFrame
     events: Mapping[str, int]
     lost: tuple[tuple[int, int, int], ...]
     losses: tuple[Loss, ...]
@@ -201,6 +205,7 @@ def _graph(found: dict[str, Any], *, source: str, machine: str | None) -> Functi
         syscalls=built["syscalls"],
         paths=built["paths"],
         calls=built["calls"],
+        callers=built["callers"],
         events=found["events"],
         lost=tuple(found["lost"]),
         losses=tuple(_losses(found, source)),

@@ -59,6 +59,7 @@ def build(
         "syscalls": contexts.filter(pl.col("entered") > 0),
         "paths": _paths(_raw(found["paths"]), texts, syscall, sums),
         "calls": _calls(_raw(found["calls"]), texts, places, seen),
+        "callers": _callers(_raw(found["callers"]), texts),
     }
 
 
@@ -114,6 +115,16 @@ def _paths(
         }
     )
     return _without_minus(frame, "parent", "min_ns")
+
+
+def _callers(raw: dict[str, Any], texts: pl.Series) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "function": texts.gather(raw["function"]),
+            "caller": texts.gather(raw["caller"]),
+            "calls": raw["calls"],
+        }
+    ).sort("function", "calls", "caller", descending=[False, True, False])
 
 
 def _calls(

@@ -173,3 +173,9 @@ def linked_libraries(path: Path) -> list[str]:
         env={**os.environ, "LC_ALL": "C"},
     )
     return _LINKED.findall(done.stdout)
+
+
+def program_files(program: Path) -> dict[str, bytes]:
+    """Return a program of this host and the libraries it is linked to, by their path in a root."""
+    paths = [str(program), *linked_libraries(program)]
+    return {path.lstrip("/"): Path(path).read_bytes() for path in paths}

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import polars as pl
 
 from excise.cost.hook_coverage import GroupCoverage, coverage_by_group
 from excise.cost.hook_operations import hook_name, is_hook
-from excise.cost.hook_trace import BPFTRACE, HookTrace, TraceSummary
+from excise.cost.hook_trace import BPFTRACE, HookTrace, Measure, TraceSummary
 from excise.report import tables
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
 from excise.units import format_ns
+
+if TYPE_CHECKING:
+    from excise.stats import PairedComparison
 
 _MOST_ROWS: Final = 60
 _INTERRUPTIONS: Final = {"interrupt": "Interrupts", "off_cpu": "Off CPU"}
@@ -66,34 +70,46 @@ def _traced(found: HookTrace) -> list[Block]:
         f"{where}; "
         f"security modules: {known.lsm or 'unknown (securityfs is not mounted)'}."
     )
-    blocks: list[Block] = [Paragraph(text=how), Paragraph(text=text)]
-    if known.slowdown is not None and known.untraced_ns is not None:
-        cold = " (in its first run, when caches may have been cold)"
-        blocks.append(
-            Paragraph(
-                text=f"Traced it took {format_ns(float(known.wall_ns))}, untraced "
-                f"{format_ns(known.untraced_ns)}{cold if len(known.untraced_wall_ns) == 1 else ''}"
-                f": {100 * (known.slowdown - 1):+.1f} %{_told_apart(known)}.",
-                kind="result",
-            )
-        )
-    else:
-        blocks.append(
-            Paragraph(text="What tracing cost the workload was not measured (see --untraced).")
-        )
+    blocks: list[Block] = [Paragraph(text=part) for part in (how, text, _interruptions(known))]
+    blocks.append(_slowdown(known))
     lost = sum(loss.count for loss in found.losses)
     if lost:
         blocks.append(Paragraph(text=f"{lost:,} records are missing (see below).", kind="warning"))
+    if known.full:
+        text = (
+            f"The trace ended early, when it was {known.trace_bytes / 1e6:,.0f} MB long: see "
+            "--most-mb, or trace fewer functions, or by bpftrace, which keeps sums alone."
+        )
+        blocks.append(Paragraph(text=text, kind="warning"))
     if known.stopped:
         blocks.append(Paragraph(text="A signal ended the trace early.", kind="warning"))
     return blocks
 
 
-def _told_apart(known: TraceSummary) -> str:
-    """Return what to add where a run without the tracer took as long as the traced one."""
-    if known.wall_ns > max(known.untraced_wall_ns):
-        return ""
-    return ", within what the runs without the tracer took: no slowdown is told apart"
+def _slowdown(known: TraceSummary) -> Block:
+    """Return what tracing cost the workload, with what it lies between."""
+    found = known.slowdown()
+    if found is None or known.untraced_ns is None:
+        return Paragraph(text="What tracing cost the workload was not measured (see --pairs).")
+    traced_ns = median(run.wall_ns for run in known.runs if run.traced)
+    pairs = f"{found.n} pair{'s' if found.n > 1 else ''} of runs"
+    text = (
+        f"Traced the workload takes {format_ns(traced_ns)}, untraced "
+        f"{format_ns(known.untraced_ns)}: {_change(found)}, in {pairs}"
+    )
+    if (processor := known.slowdown("cpu_ns")) is not None:
+        text += f"; of processor time {_change(processor)}"
+    return Paragraph(text=f"{text}.", kind="result")
+
+
+def _change(found: PairedComparison) -> str:
+    """Return the change of the median pair, with its interval where there are enough pairs."""
+    change = f"{found.change_percent:+.1f} %"
+    if found.low_percent is None or found.high_percent is None:
+        return f"{change} (too few pairs for an interval)"
+    between = f"{100 * found.confidence:.0f} %: {found.low_percent:+.1f} to "
+    apart = "" if found.low_percent > 0 or found.high_percent < 0 else ", not told apart from none"
+    return f"{change} ({between}{found.high_percent:+.1f} %{apart})"
 
 
 def _functions_table(
@@ -138,12 +154,31 @@ def _functions_table(
 def _about_interruptions(found: HookTrace) -> str:
     if found.summary.backend == BPFTRACE:
         return "interrupts and other tasks inside are in them; "
-    if found.summary.backend != "function_graph":
-        return "disturbed: calls with interrupts or other tasks inside; "
     return (
         "disturbed: calls with interrupts or other tasks inside, whose time (of all calls together)"
         " is in none of the durations; "
     )
+
+
+def _interruptions(known: TraceSummary) -> str:
+    """Return what the durations are without, as this kernel and back-end tell it."""
+    if known.backend == BPFTRACE:
+        return "Interrupts and other tasks inside of a call are in its duration."
+    if not known.interruptions:
+        return "Interrupts and other tasks were not recorded: they are in the durations."
+    events = set(known.interruption_events)
+    # An interrupt is told by its begin and its end; the timer's is a device's on some processors.
+    kinds = {name.removesuffix("_entry") for name in events if name.endswith("_entry")}
+    kinds = {kind for kind in kinds if f"{kind}_exit" in events}
+    told = f"interrupts by the events {', '.join(sorted(kinds))}" if kinds else ""
+    if known.backend == "function_graph":
+        functions = "by the functions that serve them where these can be traced"
+        told = f"{told}, and {functions}" if told else f"interrupts {functions}"
+    if not told:
+        told = "this kernel has no events of interrupts, which are in the durations"
+    switched = "sched_switch" in events
+    other = "other tasks by sched_switch" if switched else "nothing tells of other tasks"
+    return f"Told apart from the durations: {told}; {other}. Code around these stays in."
 
 
 def _function_row(found: HookTrace, row: Mapping[str, Any], keys: Sequence[str]) -> list[Cell]:
@@ -305,7 +340,10 @@ def _data(found: HookTrace) -> dict[str, Any]:
     return {
         "summary": msgspec.to_builtins(found.summary),
         "unit": found.unit,
-        "slowdown": found.summary.slowdown,
+        "slowdown": {
+            measure: None if (each := found.summary.slowdown(measure)) is None else asdict(each)
+            for measure in get_args(Measure)
+        },
         "tracer": None if cost is None else {**asdict(cost), "subtracted": found.subtracted},
         "functions": found.functions.to_dicts(),
         "by_syscall": found.by_syscall.to_dicts(),

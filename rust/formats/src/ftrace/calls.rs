@@ -16,8 +16,6 @@ impl Graph {
         extra: Extra<'_>,
         leaf: bool,
     ) -> Option<Fault> {
-        self.report.functions += 1;
-        self.report.begun += 1;
         self.unwind(place, fields.indent, false);
         let task = self.tasks.task(place.task)?;
         if task.frames.len() >= MAX_DEPTH {
@@ -36,6 +34,7 @@ impl Graph {
             ..Marks::default()
         };
         let mut frame = Frame::new(fields.indent, marks);
+        frame.begun_ns = fields.time_ns;
         let mut syscall = in_syscall;
         if in_syscall == NO_SYSCALL && !frame.marks.in_interrupt {
             if let Some(call) = syscall_entry(name) {
@@ -159,7 +158,6 @@ impl Graph {
         name: Option<&[u8]>,
         extra: Extra<'_>,
     ) -> Option<Fault> {
-        self.report.functions += 1;
         self.unwind(place, fields.indent, true);
         let task = self.tasks.task(place.task)?;
         resume(task, fields.time_ns);
@@ -216,7 +214,7 @@ impl Graph {
     }
 
     /// Give what is known of a function without an end to its caller.
-    fn abandon(&mut self, place: Place, frame: Frame) {
+    pub(super) fn abandon(&mut self, place: Place, frame: Frame) {
         self.unclosed(frame);
         let Some(task) = self.tasks.task(place.task) else {
             return;
@@ -341,7 +339,7 @@ fn call_of(frame: &Frame, duration_ns: Option<u64>) -> Call {
 
 /// A task runs again: time since it gave its CPU away was not its innermost function's own, unless
 /// a function of the scheduler tells that time itself.
-fn resume(task: &mut Task, time_ns: Option<u64>) {
+pub(super) fn resume(task: &mut Task, time_ns: Option<u64>) {
     let (Some(out_ns), Some(now_ns)) = (task.switched_out_ns.take(), time_ns) else {
         return;
     };
@@ -349,6 +347,7 @@ fn resume(task: &mut Task, time_ns: Option<u64>) {
         if !frame.marks.in_scheduler {
             let away_ns = now_ns.saturating_sub(out_ns);
             frame.off_cpu_ns = frame.off_cpu_ns.saturating_add(away_ns);
+            frame.children_ns = frame.children_ns.saturating_add(away_ns);
         }
     }
 }

@@ -78,10 +78,13 @@ fn text(rest: &[u8]) -> Body<'_> {
         .map(|call| call.trim_ascii_start());
     let call = call.unwrap_or(rest);
     let end = memchr::memmem::find(call, b" <-").unwrap_or(call.len());
-    let name = call.get(..end).unwrap_or(call).trim_ascii();
+    let (name, caller) = call.split_at_checked(end).unwrap_or((call, &[]));
+    let name = name.trim_ascii();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
     if !name.is_empty() && name.iter().all(plain) {
-        Body::Called(name)
+        let caller = caller.trim_ascii_start().strip_prefix(b"<-").unwrap_or(&[]);
+        let caller = caller.strip_prefix(b"-").unwrap_or(caller).trim_ascii();
+        Body::Called(name, caller)
     } else {
         Body::Event(rest)
     }
@@ -129,14 +132,23 @@ mod tests {
 
     #[test]
     fn functions_of_the_function_tracer() {
-        for line in [
-            "  init-1 [001] .....    78.528960: security_file_free",
-            "  init-1 [001] .....    78.528960: security_file_free <-__fput",
-            "  init-1 [001]    78.528960: function:             security_file_free <-- __fput",
+        for (line, caller) in [
+            (
+                "  init-1 [001] .....    78.528960: security_file_free",
+                &b""[..],
+            ),
+            (
+                "  init-1 [001] .....    78.528960: security_file_free <-__fput",
+                b"__fput",
+            ),
+            (
+                "  init-1 [001]    78.528960: function:             security_file_free <-- __fput",
+                b"__fput",
+            ),
         ] {
             assert_eq!(
                 fields(line).body,
-                Body::Called(b"security_file_free"),
+                Body::Called(b"security_file_free", caller),
                 "{line}"
             );
         }

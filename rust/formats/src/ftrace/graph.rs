@@ -102,6 +102,8 @@ pub struct Report {
     pub with_task: u64,
     /// Lines that name their CPU.
     pub with_cpu: u64,
+    /// Calls by the numbers of the names of function and caller, where the trace tells.
+    pub callers: BTreeMap<(u32, u32), u64>,
     /// Calls whose single row was not kept.
     pub calls_left_out: u64,
 }
@@ -169,7 +171,6 @@ impl Graph {
         let mut open: Vec<Frame> = Vec::new();
         for task in self.tasks.iter_mut() {
             open.append(&mut task.frames);
-            self.report.losses.unclosed += task.probes.len() as u64;
         }
         for frame in open {
             self.unclosed(frame);
@@ -229,16 +230,16 @@ impl Graph {
                 frame.marks.lossy = true;
             }
         }
+        if let Some(cpu) = self.tasks.cpu(Some(cpu)) {
+            cpu.served = None;
+        }
     }
 
     fn switch(&mut self, cpu: u32, previous: &[u8], next: &[u8]) -> Option<Fault> {
         let known = self.run(Some(cpu), previous);
         let last = self.tasks.cpu(Some(cpu)).and_then(|cpu| cpu.time_ns);
         if let Some(task) = known.and_then(|task| self.tasks.task(task)) {
-            task.switched_out_ns = last;
-            for frame in &mut task.frames {
-                frame.marks.switched = true;
-            }
+            task.give_cpu_away(last);
         }
         match self.run(Some(cpu), next) {
             Some(_) => None,
@@ -280,16 +281,23 @@ impl Graph {
         let place = Place {
             task: cpu.task,
             number: cpu.number,
-            arrow: fields.in_interrupt.unwrap_or(cpu.in_interrupt),
+            arrow: fields.in_interrupt.unwrap_or(cpu.in_interrupt) || cpu.served.is_some(),
         };
         match fields.body {
             Body::InterruptStart => cpu.in_interrupt = true,
             Body::InterruptEnd => cpu.in_interrupt = false,
             Body::Event(text) => self.event(place, fields, text),
-            Body::Called(name) => self.called(place, name),
-            Body::Leaf(name, extra) => return self.begin(place, fields, name, extra, true),
-            Body::Entry(name, extra) => return self.begin(place, fields, name, extra, false),
-            Body::Exit(name, extra) => return self.end(place, fields, name, extra),
+            Body::Called(name, caller) => self.called(place, name, caller),
+            Body::Leaf(name, extra) | Body::Entry(name, extra) => {
+                self.report.functions += 1;
+                self.report.begun += 1;
+                let leaf = matches!(fields.body, Body::Leaf(..));
+                return self.begin(place, fields, name, extra, leaf);
+            }
+            Body::Exit(name, extra) => {
+                self.report.functions += 1;
+                return self.end(place, fields, name, extra);
+            }
         }
         None
     }

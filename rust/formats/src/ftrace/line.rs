@@ -75,8 +75,8 @@ pub enum Body<'a> {
     Exit(Option<&'a [u8]>, Extra<'a>),
     /// `/* text */`, or what stands behind the time in a trace of events.
     Event(&'a [u8]),
-    /// A function that was called, of the function tracer.
-    Called(&'a [u8]),
+    /// A function that was called, of the function tracer, and its caller where it is printed.
+    Called(&'a [u8], &'a [u8]),
     /// `==========>`: a hardware interrupt begins.
     InterruptStart,
     /// `<==========`: it ends.

@@ -22,11 +22,13 @@ pub struct Frame {
     pub call: u32,
     /// Blanks before its name.
     pub indent: u32,
-    /// Time of functions called so far.
+    /// When it began, where the trace tells.
+    pub begun_ns: Option<u64>,
+    /// Time of functions called so far, of interrupts and without the CPU.
     pub children_ns: u64,
     /// Of it in interrupts.
     pub interrupt_ns: u64,
-    /// Time without the CPU.
+    /// Of it without the CPU.
     pub off_cpu_ns: u64,
     /// What it is and what happened in it.
     pub marks: Marks,
@@ -41,6 +43,7 @@ impl Frame {
             path: NONE,
             call: NONE,
             indent,
+            begun_ns: None,
             children_ns: 0,
             interrupt_ns: 0,
             off_cpu_ns: 0,
@@ -69,7 +72,7 @@ pub struct Marks {
     pub in_scheduler: bool,
     /// It is the outermost of these.
     pub scheduler: bool,
-    /// Another task ran meanwhile.
+    /// Another task ran meanwhile, or an interrupt was served for a time that is not known.
     pub switched: bool,
     /// Events were lost meanwhile.
     pub lossy: bool,
@@ -92,8 +95,6 @@ pub struct Task {
     pub switched_out_ns: Option<u64>,
     /// Time of calls by blanks, below ends whose beginning was not seen: blanks grow.
     pub ends: Vec<(u32, u64)>,
-    /// Probed functions that have begun: number of the name, and when.
-    pub probes: Vec<(u32, Option<u64>)>,
 }
 
 impl Default for Task {
@@ -105,9 +106,36 @@ impl Default for Task {
             syscall_time_ns: None,
             switched_out_ns: None,
             ends: Vec::new(),
-            probes: Vec::new(),
         }
     }
+}
+
+impl Task {
+    /// It stops to run; what it has open does not run either.
+    pub fn give_cpu_away(&mut self, time_ns: Option<u64>) {
+        self.switched_out_ns = time_ns;
+        self.mark_switched();
+    }
+
+    /// Say of all that it has open that something else ran.
+    pub fn mark_switched(&mut self) {
+        for frame in &mut self.frames {
+            frame.marks.switched = true;
+        }
+    }
+}
+
+/// Interrupts that events told of, from the first that began while none was served.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    /// How many are being served, one inside another.
+    pub depth: u32,
+    /// When the first began.
+    pub since_ns: Option<u64>,
+    /// Functions that the task had open then.
+    pub open: usize,
+    /// Time of interrupts that the innermost of them had then.
+    pub before_ns: u64,
 }
 
 /// A CPU.
@@ -121,6 +149,8 @@ pub struct Cpu {
     pub text: Vec<u8>,
     /// Whether an arrow told that an interrupt is being served.
     pub in_interrupt: bool,
+    /// Interrupts that events say are being served.
+    pub served: Option<Served>,
     /// Time of the last line.
     pub time_ns: Option<u64>,
     /// Task's name, system call and the number of the context they make.
@@ -159,6 +189,7 @@ impl Tasks {
                 task,
                 text: Vec::new(),
                 in_interrupt: false,
+                served: None,
                 time_ns: None,
                 context: None,
             });
@@ -168,6 +199,12 @@ impl Tasks {
 
     /// A task by its place.
     pub fn task(&mut self, place: usize) -> Option<&mut Task> {
+        self.tasks.get_mut(place)
+    }
+
+    /// The task of a process identity, if it has been seen; the idle one is each CPU's own.
+    pub fn of_pid(&mut self, id: u32) -> Option<&mut Task> {
+        let place = *self.by_pid.get(&(id, NONE))?;
         self.tasks.get_mut(place)
     }
 
@@ -224,7 +261,6 @@ impl Tasks {
             if to.frames.is_empty() {
                 (to.frames, to.ends) = (from.frames, from.ends);
                 (to.syscall, to.syscall_time_ns) = (from.syscall, from.syscall_time_ns);
-                to.probes = from.probes;
             }
         }
     }

@@ -246,3 +246,97 @@ fn an_interrupt_after_the_time_was_taken_is_the_callers() {
     assert_eq!((a.self_ns, a.interrupt_ns), (8_000, 90_000));
     assert_eq!(report.losses.negative, 0);
 }
+
+/// A task of a trace of events in whole ticks.
+fn line(task: &str, flags: &str, time: u64, event: &str) -> String {
+    format!(" {task} [000] {flags} {time}: {event}\n")
+}
+
+#[test]
+fn probes_nest_and_interrupts_and_other_tasks_are_told_apart_by_events() {
+    let open = "out: (do_open+0x1/0x2 <- security_file_open) ret=0x0";
+    let text = [
+        line("cat-7", "...1.", 100, "in: (security_file_open+0x0/0x40)"),
+        line("cat-7", "...1.", 110, "in: (hook_file_open+0x0/0x40)"),
+        line("cat-7", "d.h1.", 120, "local_timer_entry: vector=236"),
+        line("cat-7", "d.h1.", 125, "irq_handler_entry: irq=1 name=x"),
+        line("cat-7", "d.h1.", 130, "irq_handler_exit: irq=1 ret=handled"),
+        line("cat-7", "d.h1.", 150, "local_timer_exit: vector=236"),
+        line("cat-7", "..s1.", 155, "softirq_entry: vec=1 [action=TIMER]"),
+        line("cat-7", "..s1.", 156, "in: (security_sock_rcv_skb+0x0/0x9)"),
+        line(
+            "cat-7",
+            "..s1.",
+            158,
+            "out: (f+0x1/0x2 <- security_sock_rcv_skb)",
+        ),
+        line("cat-7", "..s1.", 165, "softirq_exit: vec=1 [action=TIMER]"),
+        line(
+            "cat-7",
+            "d..2.",
+            170,
+            "sched_switch: prev_comm=cat prev_pid=7 prev_prio=120 prev_state=R+ ==> \
+             next_comm=a b next_pid=9 next_prio=120",
+        ),
+        line(
+            "a b-9",
+            "d..2.",
+            270,
+            "sched_switch: prev_comm=a b prev_pid=9 prev_prio=120 prev_state=S ==> \
+             next_comm=cat next_pid=7 next_prio=120",
+        ),
+        line("cat-7", "...1.", 280, "out: (g+0x1/0x2 <- hook_file_open)"),
+        line("cat-7", "...1.", 300, open),
+        line("cat-7", "...1.", 310, open),
+    ]
+    .concat();
+    let report = read(&text);
+    let inner = sums(&report, "hook_file_open");
+    assert_eq!(
+        (inner.total_ns, inner.interrupt_ns, inner.off_cpu_ns),
+        (170, 40, 100)
+    );
+    assert_eq!((inner.self_ns, inner.min_ns, inner.disturbed), (30, 30, 1));
+    let outer = sums(&report, "security_file_open");
+    assert_eq!((outer.total_ns, outer.self_ns, outer.min_ns), (200, 30, 60));
+    let serving = sums(&report, "security_sock_rcv_skb");
+    assert_eq!((serving.total_ns, serving.disturbed), (2, 0));
+    assert_eq!(report.losses.lone_returns, 1);
+    let names = &report.tables.names;
+    let callers: Vec<_> = report
+        .callers
+        .iter()
+        .map(|((function, caller), count)| (names.get(*function), names.get(*caller), *count))
+        .collect();
+    assert!(callers.contains(&(b"security_file_open", b"do_open", 2)));
+}
+
+#[test]
+fn an_interrupt_whose_end_is_lost_is_no_part_of_anything() {
+    let text = [
+        line("cat-7", "...1.", 100, "in: (f+0x0/0x40)"),
+        line("cat-7", "d.h1.", 110, "softirq_exit: vec=1"),
+        line("cat-7", "d.h1.", 120, "local_timer_entry: vector=236"),
+        "CPU:0 [LOST 9 EVENTS]\n".to_owned(),
+        line("cat-7", "...1.", 200, "out: (g+0x1/0x2 <- f)"),
+    ]
+    .concat();
+    let report = read(&text);
+    let f = sums(&report, "f");
+    assert_eq!(
+        (f.total_ns, f.self_ns, f.interrupt_ns, f.lossy),
+        (100, 100, 0, 1)
+    );
+}
+
+#[test]
+fn probes_whose_ends_never_come_do_not_grow_the_stack_forever() {
+    let mut text: String = (0..2_000)
+        .map(|time| line("cat-7", "...1.", time, "in: (f+0x0/0x40)"))
+        .collect();
+    text += &line("cat-7", "...1.", 3_000, "out: (g+0x1/0x2 <- f)");
+    let report = read(&text);
+    assert_eq!(sums(&report, "f").calls, 1);
+    assert_eq!(report.losses.unclosed, 1_999);
+    assert_eq!(report.losses.faults, []);
+}

@@ -167,6 +167,7 @@ const TOP_SETTINGS: &[&str] = &[
     "set_event_pid",
     "options/funcgraph-proc",
     "options/funcgraph-tail",
+    "options/funcgraph-abstime",
     "options/function-fork",
     "options/event-fork",
     "events/raw_syscalls/sys_enter/enable",
@@ -176,7 +177,11 @@ const TOP_SETTINGS: &[&str] = &[
 ];
 
 /// Options of `function_graph` are the tracer's, whichever instance they are set in.
-const SHARED_SETTINGS: &[&str] = &["options/funcgraph-proc", "options/funcgraph-tail"];
+const SHARED_SETTINGS: &[&str] = &[
+    "options/funcgraph-proc",
+    "options/funcgraph-tail",
+    "options/funcgraph-abstime",
+];
 
 /// Refuse where a tracer is in use, anywhere; note down what will be changed at the top.
 pub fn refuse_tracers_in_use(top: &Folder, state: &mut State) -> Result<(), ProbeError> {
@@ -255,11 +260,21 @@ fn folders(top: &Folder) -> Vec<(String, Folder)> {
 const INTERRUPTIONS: &[&str] = &[
     "events/sched/sched_switch/enable",
     "events/irq/irq_handler_entry/enable",
+    "events/irq/irq_handler_exit/enable",
     "events/irq/softirq_entry/enable",
+    "events/irq/softirq_exit/enable",
     "events/irq_vectors/local_timer_entry/enable",
+    "events/irq_vectors/local_timer_exit/enable",
     "events/irq_vectors/reschedule_entry/enable",
+    "events/irq_vectors/reschedule_exit/enable",
     "events/irq_vectors/call_function_entry/enable",
+    "events/irq_vectors/call_function_exit/enable",
     "events/irq_vectors/call_function_single_entry/enable",
+    "events/irq_vectors/call_function_single_exit/enable",
+    "events/irq_vectors/irq_work_entry/enable",
+    "events/irq_vectors/irq_work_exit/enable",
+    "events/ipi/ipi_entry/enable", // of arm64
+    "events/ipi/ipi_exit/enable",
 ];
 
 /// What else is recorded.
@@ -269,6 +284,8 @@ pub struct Beside {
     pub syscalls: bool,
     /// Interrupts and switches to other tasks.
     pub interruptions: bool,
+    /// When those were.
+    pub timed: bool,
 }
 
 /// Set a folder up for a back-end: clock, options and events, but no functions and no processes yet.
@@ -280,6 +297,8 @@ pub fn prepare(folder: &Folder, backend: Backend, beside: Beside) -> Result<Stri
     if backend == Backend::FunctionGraph {
         folder.switch("options/funcgraph-proc", true)?;
         folder.switch("options/funcgraph-tail", true)?;
+        // Without it events among the functions have no time.
+        folder.switch("options/funcgraph-abstime", beside.timed)?;
     }
     let mut clock = selected(&folder.read("trace_clock")?);
     if !backend.is_tracer() && crate::sys::hold::cycles().is_some() {
@@ -287,17 +306,45 @@ pub fn prepare(folder: &Folder, backend: Backend, beside: Beside) -> Result<Stri
         folder.write("trace_clock", "x86-tsc")?;
         clock = "x86-tsc".to_owned();
     }
+    switch_beside(folder, beside, true)?;
+    Ok(clock)
+}
+
+/// Switch the events that are recorded beside the functions.
+fn switch_beside(folder: &Folder, beside: Beside, on: bool) -> Result<(), ProbeError> {
     if beside.syscalls {
         for event in ["sys_enter", "sys_exit"] {
-            folder.switch(&format!("events/raw_syscalls/{event}/enable"), true)?;
+            folder.switch(&format!("events/raw_syscalls/{event}/enable"), on)?;
         }
     }
     if beside.interruptions {
         for event in INTERRUPTIONS {
-            folder.switch(event, true)?;
+            folder.switch(event, on)?;
         }
     }
-    Ok(clock)
+    Ok(())
+}
+
+/// The events of a kernel that tell of interruptions, by their names.
+pub fn interruption_events(top: &Folder) -> Vec<String> {
+    let names = INTERRUPTIONS.iter().filter(|file| top.has(file));
+    names
+        .filter_map(|file| file.split('/').nth(2))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Take everything off the functions that a back-end was set up for, or put it on again: a run
+/// meanwhile costs what it costs without a tracer.
+pub fn switch(state: &State, backend: Backend, beside: Beside, on: bool) -> Result<(), ProbeError> {
+    let folder = state.folder();
+    if backend.is_tracer() {
+        folder.write("current_tracer", if on { backend.name() } else { "nop" })?;
+    } else {
+        let enable = format!("events/{}/enable", state.group);
+        folder.write(&enable, if on { "1" } else { "0" })?;
+    }
+    switch_beside(&folder, beside, on)
 }
 
 /// Choose what a tracer traces, or make events for it; names that the kernel refused.

@@ -2,7 +2,7 @@
 
 use super::bpf::{self, Attached, Followed, Probed, Running, Start};
 use super::options::Subject;
-use super::session::{empty, Traced, Work, EMPTY, OUTER};
+use super::session::{empty, Ended, Traced, Work, EMPTY, OUTER};
 use super::subject::{self, Held};
 use crate::error::ProbeError;
 use crate::sys::clock::Clock;
@@ -30,6 +30,44 @@ impl Work<'_> {
         output: &mut File,
         calibration: &mut File,
     ) -> Result<Traced, ProbeError> {
+        let mut refusals = Vec::new();
+        let mut ways = Attached::ALL.iter().copied();
+        let mut way = ways.next();
+        let (ended, runs) = self.in_pairs(|work, traced| {
+            if !traced {
+                return work.run_untraced();
+            }
+            while let Some(attached) = way {
+                match work.follow_by_bpf(functions, attached, output, calibration) {
+                    Err(ProbeError::Unsupported(reason)) if !work.stopped => {
+                        refusals.push(format!("not {}: {reason}", attached.words()));
+                        way = ways.next();
+                    }
+                    outcome => return outcome,
+                }
+            }
+            Err(ProbeError::Unsupported(refusals.join("; ")))
+        })?;
+        self.written = fs::metadata(&self.options.output).map_or(0, |found| found.len());
+        let how = way.map(|attached| attached.words().to_owned());
+        let how: Vec<_> = how.into_iter().chain(refusals).collect();
+        Ok(Traced {
+            how: Some(how.join("; ")),
+            clock: CLOCK.to_owned(),
+            ended,
+            runs,
+            ..Traced::default()
+        })
+    }
+
+    /// Calibrate, attach to the functions, and trace the subject to its end.
+    fn follow_by_bpf(
+        &mut self,
+        functions: &[String],
+        attached: Attached,
+        output: &mut File,
+        calibration: &mut File,
+    ) -> Result<Ended, ProbeError> {
         let held = match &self.options.subject {
             Subject::Command(command) => Some(Held::start(command)?),
             _ => None,
@@ -38,24 +76,23 @@ impl Work<'_> {
             Subject::All => Followed::All,
             other => Followed::Threads(subject::threads(other, held.as_ref())?),
         };
-        let mut refusals = Vec::new();
-        for attached in Attached::ALL {
-            match self.attach(functions, attached, &followed, output, calibration) {
-                Ok(running) => {
-                    let mut how = vec![attached.words().to_owned()];
-                    how.extend(refusals);
-                    return self.follow_by_bpf(running, held, how.join("; "));
-                }
-                Err(ProbeError::Unsupported(reason)) if !self.stopped => {
-                    refusals.push(format!("not {}: {reason}", attached.words()));
-                }
-                Err(other) => return Err(other),
-            }
+        let mut running = self.attach(functions, attached, &followed, output, calibration)?;
+        let start_ns = Clock::Monotonic.now_ns();
+        if let Some(held) = &held {
+            held.resume()?;
         }
-        Err(ProbeError::Unsupported(refusals.join("; ")))
+        let ended = self.wait(held.as_ref(), start_ns, None)?;
+        if running.has_ended()? {
+            return Err(ProbeError::Failed(format!(
+                "bpftrace ended while it traced: {}",
+                running.words()
+            )));
+        }
+        self.finish(running)?;
+        Ok(ended)
     }
 
-    /// Calibrate, and attach to the functions.
+    /// Calibrate, unless that was done before, and attach to the functions.
     fn attach(
         &mut self,
         functions: &[String],
@@ -66,13 +103,14 @@ impl Work<'_> {
     ) -> Result<Running, ProbeError> {
         let options = self.options;
         empty(output, &options.output)?;
-        empty(calibration, &options.calibration_output)?;
-        if options.calibration > 0 {
+        if options.calibration > 0 && self.calibrated != Some(attached) {
+            empty(calibration, &options.calibration_output)?;
             self.calibrate_bpf(false, attached, calibration)?;
             calibration
                 .write_all(b"\nexcise: calibration nested\n")
                 .map_err(|error| ProbeError::file(&options.calibration_output, &error))?;
             self.calibrate_bpf(true, attached, calibration)?;
+            self.calibrated = Some(attached);
         }
         let probed: Vec<_> = functions
             .iter()
@@ -198,35 +236,6 @@ impl Work<'_> {
             self.stopped = true;
         }
         Ok(())
-    }
-
-    fn follow_by_bpf(
-        &mut self,
-        mut running: Running,
-        held: Option<Held>,
-        how: String,
-    ) -> Result<Traced, ProbeError> {
-        let start_ns = Clock::Monotonic.now_ns();
-        if let Some(held) = &held {
-            held.resume()?;
-        }
-        let ending = self.wait(held.as_ref(), start_ns, None)?;
-        let wall_ns = Clock::Monotonic.now_ns().saturating_sub(start_ns);
-        if running.has_ended()? {
-            return Err(ProbeError::Failed(format!(
-                "bpftrace ended while it traced: {}",
-                running.words()
-            )));
-        }
-        self.finish(running)?;
-        self.written = fs::metadata(&self.options.output).map_or(0, |found| found.len());
-        Ok(Traced {
-            how: Some(how),
-            clock: CLOCK.to_owned(),
-            ending,
-            wall_ns,
-            ..Traced::default()
-        })
     }
 }
 

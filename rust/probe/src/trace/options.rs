@@ -21,7 +21,10 @@ pub enum Asked {
         states: PathBuf,
     },
     /// Print this kernel's hooks.
-    Catalogue,
+    Catalogue {
+        /// Those of this file of a kernel instead.
+        kernel: Option<PathBuf>,
+    },
     /// Stop oneself, then become a program.
     Held(Vec<OsString>),
     /// The help.
@@ -68,10 +71,14 @@ pub struct Options {
     pub interruptions_timed: bool,
     /// Size of each processor's buffer.
     pub buffer_kib: u64,
+    /// Bytes of a trace that end it.
+    pub most_bytes: Option<u64>,
     /// Copy the trace out only when the command has ended.
     pub drain_at_end: bool,
-    /// Runs of the command without the tracer, before it.
-    pub untraced: u32,
+    /// Pairs of runs of the command, without the tracer and with it.
+    pub pairs: u32,
+    /// Begin no pair after so long.
+    pub pairs_within: Option<Duration>,
     /// Calls of the calibration.
     pub calibration: u32,
 }
@@ -83,7 +90,7 @@ Trace hooks of the security framework, or other kernel functions; write the trac
 Usage: excise-probe trace [OPTIONS] -- COMMAND [ARGUMENT]...
        excise-probe trace [OPTIONS] --pid PID[,PID]... [--duration SECONDS]
        excise-probe trace [OPTIONS] --all --duration SECONDS
-       excise-probe trace --restore | --catalogue
+       excise-probe trace --restore | --catalogue [--kernel VMLINUX]
 
   --hooks PATTERNS    hooks or their callers by * and ? (security_* if nothing else is named)
   --lsm MODULES       all functions of these modules: selinux, apparmor, tomoyo, landlock, ima, ...
@@ -102,9 +109,15 @@ Usage: excise-probe trace [OPTIONS] -- COMMAND [ARGUMENT]...
                       let function_graph trace the functions of those, too, so that they are timed
   --duration SECONDS  end after so long
   --buffer-kb N       each processor's buffer (8192)
+  --most-bytes N      end the trace when it is so long; a command goes on without it
   --drain WHEN        live: copy the trace out while the command runs; end: when it has ended (live)
-  --untraced N        first run the command N times untraced, to see what tracing costs it (0)
+  --pairs N           run the command N times untraced and N times traced, in turn, after a first run
+                      that finds caches cold, to see what tracing costs it; the trace is that of
+                      the last traced run (0: only one run, traced)
+  --pairs-within SECONDS
+                      begin no further pair after so long
   --calibration N     calls of an empty function, by which the tracer's own cost is known (200)
+  --catalogue         print the kernel's hooks, with the functions that call them in its text
   --states DIR        where the file is that tells --restore what to put back (/run/excise)
 
 It works in an instance of tracefs of its own wherever the kernel can, and puts back what it
@@ -138,13 +151,13 @@ fn number<T: std::str::FromStr>(parser: &mut lexopt::Parser, name: &str) -> Resu
         .map_err(|_| usage(format!("{name} {word}: expected a whole number")))
 }
 
-fn seconds(parser: &mut lexopt::Parser) -> Result<Duration, ProbeError> {
+fn seconds(parser: &mut lexopt::Parser, name: &str) -> Result<Duration, ProbeError> {
     let word = value(parser)?;
     word.parse()
         .ok()
         .filter(|&seconds: &f64| seconds > 0.0)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| usage(format!("--duration {word}: expected seconds above 0")))
+        .ok_or_else(|| usage(format!("{name} {word}: expected seconds above 0")))
 }
 
 fn processes(parser: &mut lexopt::Parser) -> Result<Vec<u32>, ProbeError> {
@@ -185,20 +198,23 @@ pub fn parse(parser: &mut lexopt::Parser) -> Result<Asked, ProbeError> {
             interruptions: true,
             interruptions_timed: false,
             buffer_kib: 8192,
+            most_bytes: None,
             drain_at_end: false,
-            untraced: 0,
+            pairs: 0,
+            pairs_within: None,
             calibration: 200,
         },
         processes: Vec::new(),
         all: false,
         command: Vec::new(),
     };
-    let mut restore = false;
+    let (mut restore, mut catalogue, mut kernel) = (false, false, None);
     while let Some(argument) = parser.next().map_err(usage)? {
         match argument {
             Short('h') | Long("help") => return Ok(Asked::Help),
             Long("restore") => restore = true,
-            Long("catalogue") => return Ok(Asked::Catalogue),
+            Long("catalogue") => catalogue = true,
+            Long("kernel") => kernel = Some(PathBuf::from(parser.value().map_err(usage)?)),
             Long(word) => {
                 let word = word.to_owned();
                 option(&word, parser, &mut words)?;
@@ -210,6 +226,12 @@ pub fn parse(parser: &mut lexopt::Parser) -> Result<Asked, ProbeError> {
             }
             Short(_) => return Err(usage(argument.unexpected())),
         }
+    }
+    if catalogue {
+        return Ok(Asked::Catalogue { kernel });
+    }
+    if kernel.is_some() {
+        return Err(usage("--kernel needs --catalogue"));
     }
     if restore {
         let states = words.options.states;
@@ -249,9 +271,11 @@ fn option(word: &str, parser: &mut lexopt::Parser, words: &mut Words) -> Result<
         "no-syscalls" => options.syscalls = false,
         "time-interruptions" => options.interruptions_timed = true,
         "no-interruptions" => options.interruptions = false,
-        "duration" => options.duration = Some(seconds(parser)?),
+        "duration" => options.duration = Some(seconds(parser, "--duration")?),
         "buffer-kb" => options.buffer_kib = number(parser, "--buffer-kb")?,
-        "untraced" => options.untraced = number(parser, "--untraced")?,
+        "most-bytes" => options.most_bytes = Some(number(parser, "--most-bytes")?),
+        "pairs" => options.pairs = number(parser, "--pairs")?,
+        "pairs-within" => options.pairs_within = Some(seconds(parser, "--pairs-within")?),
         "calibration" => options.calibration = number(parser, "--calibration")?,
         "drain" => match value(parser)?.as_str() {
             "live" => options.drain_at_end = false,
@@ -285,8 +309,8 @@ fn together(words: Words) -> Result<Options, ProbeError> {
     } else {
         Subject::Processes(words.processes)
     };
-    if options.untraced > 0 && !matches!(options.subject, Subject::Command(_)) {
-        return Err(usage("--untraced runs a command, and there is none"));
+    if options.pairs > 0 && !matches!(options.subject, Subject::Command(_)) {
+        return Err(usage("--pairs runs a command, and there is none"));
     }
     if options.buffer_kib == 0 {
         return Err(usage("--buffer-kb 0: expected at least 1"));
@@ -350,7 +374,9 @@ mod tests {
             (&["--drain", "never", "ls"], "--drain never"),
             (&["--duration", "0", "ls"], "--duration 0"),
             (&["--buffer-kb", "0", "ls"], "--buffer-kb 0"),
-            (&["--untraced", "1", "--all"], "--untraced"),
+            (&["--pairs", "1", "--all"], "--pairs"),
+            (&["--pairs-within", "-1", "ls"], "--pairs-within -1"),
+            (&["--kernel", "vmlinux"], "--kernel needs"),
             (&["--colour", "ls"], "--colour"),
         ] {
             let text = read(words).unwrap_err().to_string();
@@ -361,6 +387,9 @@ mod tests {
     #[test]
     fn restoring_needs_no_command() {
         assert!(matches!(read(&["--restore"]), Ok(Asked::Restore { .. })));
-        assert!(matches!(read(&["--catalogue"]), Ok(Asked::Catalogue)));
+        assert!(matches!(
+            read(&["--catalogue"]),
+            Ok(Asked::Catalogue { kernel: None })
+        ));
     }
 }

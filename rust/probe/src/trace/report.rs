@@ -22,6 +22,17 @@ pub struct Cpu {
     pub read: u64,
 }
 
+/// One run of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Run {
+    /// Whether the tracer was on.
+    pub traced: bool,
+    /// Nanoseconds that it took.
+    pub wall_ns: u64,
+    /// Processor time of it, and of what it started and waited for.
+    pub cpu_ns: u64,
+}
+
 /// Everything about one trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
@@ -57,6 +68,8 @@ pub struct Summary {
     pub syscalls: bool,
     /// Whether interruptions are recorded.
     pub interruptions: bool,
+    /// Events of the kernel that tell of them.
+    pub interruption_events: Vec<String>,
     /// Calls of each function of the calibration.
     pub calibration_calls: u32,
     /// Each processor's buffer.
@@ -67,10 +80,12 @@ pub struct Summary {
     pub trace_bytes: u64,
     /// Nanoseconds of the command while traced; of the whole trace without one.
     pub wall_ns: u64,
-    /// Nanoseconds of its runs without the tracer.
-    pub untraced_wall_ns: Vec<u64>,
+    /// Its runs in pairs, without the tracer and with it, as they came.
+    pub runs: Vec<Run>,
     /// Exit code of the command.
     pub exit_code: Option<u8>,
+    /// Whether it ended early as it was as long as it may be.
+    pub full: bool,
     /// Whether a signal ended the trace early.
     pub stopped: bool,
 }

@@ -1,9 +1,10 @@
 //! One trace from the state file to the last setting put back.
 
 use super::backend::{self, Backend, Beside, Offer};
+use super::bpf::Attached;
 use super::functions::{self, Available};
 use super::options::{Options, Subject};
-use super::report::{self, Summary};
+use super::report::{self, Run, Summary};
 use super::state::{self, State, StateFile};
 use super::subject::{self, Held};
 use super::tracefs::{self, Folder};
@@ -14,7 +15,7 @@ use crate::sys::process::{self, Ending};
 use crate::sys::signal::SignalFile;
 use crate::sys::{fd, hold};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -45,6 +46,8 @@ pub fn run(options: &Options) -> Result<Answer, ProbeError> {
         stopped: false,
         pipe: None,
         written: 0,
+        full: false,
+        calibrated: None,
     };
     let outcome = tracefs::mount(&found).and_then(|()| work.trace(&mut output, &mut calibration));
     work.pipe = None; // an instance that is read from cannot be removed
@@ -77,9 +80,10 @@ fn create(path: &Path) -> Result<File, ProbeError> {
         .map_err(|error| ProbeError::file(path, &error))
 }
 
-/// Empty a file that is about to be written.
-pub(super) fn empty(file: &File, path: &Path) -> Result<(), ProbeError> {
+/// Empty a file that is about to be written from its beginning.
+pub(super) fn empty(mut file: &File, path: &Path) -> Result<(), ProbeError> {
     file.set_len(0)
+        .and_then(|()| file.rewind())
         .map_err(|error| ProbeError::file(path, &error))
 }
 
@@ -90,6 +94,10 @@ pub(super) struct Work<'a> {
     pub(super) stopped: bool,
     pipe: Option<File>,
     pub(super) written: u64,
+    /// Whether the trace is as long as it may be.
+    full: bool,
+    /// What bpftrace's own cost was measured with.
+    pub(super) calibrated: Option<Attached>,
 }
 
 /// What a back-end says of its trace.
@@ -107,16 +115,31 @@ pub(super) struct Traced {
     pub cpus: Vec<report::Cpu>,
     /// Returns that had no room.
     pub missed: u64,
+    /// The run that the trace is of.
+    pub ended: Ended,
+    /// Runs in pairs.
+    pub runs: Vec<Run>,
+}
+
+/// What the wait for the subject's end gave.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ended {
     /// How the command ended.
     pub ending: Option<Ending>,
     /// Nanoseconds from the subject's start to its end.
     pub wall_ns: u64,
+    /// Processor time of the command.
+    pub cpu_ns: u64,
 }
 
-/// What the wait for the subject's end gave.
-struct Ended {
-    ending: Option<Ending>,
-    wall_ns: u64,
+impl Ended {
+    fn run(self, traced: bool) -> Run {
+        Run {
+            traced,
+            wall_ns: self.wall_ns,
+            cpu_ns: self.cpu_ns,
+        }
+    }
 }
 
 impl Work<'_> {
@@ -127,7 +150,6 @@ impl Work<'_> {
         let hooks = kernel_hooks(&available);
         let chosen = functions::choose(&options.wanted, &hooks, &available)?;
         self.note_settings(&top)?;
-        let untraced_wall_ns = self.run_untraced()?;
         make_instance(&self.file.state.folder())?;
         let offers = backend::offers(&top, &self.file.state.folder());
         let (offer, reason) = backend::choose(&offers, options.backend)?;
@@ -139,6 +161,7 @@ impl Work<'_> {
             .flush()
             .map_err(|error| ProbeError::file(&options.output, &error))?;
         let in_instance = self.file.state.instance.clone();
+        let told = options.interruptions && offer.backend != Backend::Bpftrace;
         Ok(Summary {
             version: env!("CARGO_PKG_VERSION"),
             kernel_release: report::kernel_release(),
@@ -159,14 +182,19 @@ impl Work<'_> {
             cycles_per_s: traced.cycles_per_s.filter(|_| traced.clock == "x86-tsc"),
             clock: traced.clock,
             syscalls: options.syscalls,
-            interruptions: options.interruptions && offer.backend != Backend::Bpftrace,
+            interruptions: told,
+            interruption_events: match told {
+                true => backend::interruption_events(&top),
+                false => Vec::new(),
+            },
             calibration_calls: options.calibration,
             cpus: traced.cpus,
             missed: traced.missed,
             trace_bytes: self.written,
-            wall_ns: traced.wall_ns,
-            untraced_wall_ns,
-            exit_code: traced.ending.map(subject::exit_code),
+            wall_ns: traced.ended.wall_ns,
+            runs: traced.runs,
+            exit_code: traced.ended.ending.map(subject::exit_code),
+            full: self.full,
             stopped: self.stopped,
         })
     }
@@ -191,6 +219,7 @@ impl Work<'_> {
         let beside = Beside {
             syscalls: options.syscalls,
             interruptions: options.interruptions,
+            timed: options.interruptions_timed,
         };
         if !self.file.state.keeps_buffer_size() {
             folder.write("buffer_size_kb", &options.buffer_kib.to_string())?;
@@ -201,9 +230,21 @@ impl Work<'_> {
             functions.extend(functions::interrupting(available));
         }
         let refused = self.calibrate(offer, available, &functions, calibration)?;
-        self.written = 0;
         let cycles = (hold::cycles(), Clock::Monotonic.now_ns());
-        let ended = self.follow(&folder, output)?;
+        let (ended, runs) = self.in_pairs(|work, traced| {
+            if !traced {
+                work.pipe = None; // a tracer cannot be set while it is open
+                backend::switch(&work.file.state, offer.backend, beside, false)?;
+                let ended = work.run_untraced();
+                backend::switch(&work.file.state, offer.backend, beside, true)?;
+                return ended;
+            }
+            // The trace, and what is said of the buffers, are of one run.
+            folder.write("trace", "")?;
+            empty(output, &options.output)?;
+            (work.written, work.full) = (0, false);
+            work.follow(&folder, output)
+        })?;
         Ok(Traced {
             how: None,
             clock,
@@ -211,30 +252,65 @@ impl Work<'_> {
             cycles_per_s: per_second(cycles),
             cpus: report::cpus(&folder),
             missed: report::missed(&top),
-            ending: ended.ending,
-            wall_ns: ended.wall_ns,
+            ended,
+            runs,
         })
     }
 
-    /// Run the command to its end without the tracer, as often as asked for.
-    fn run_untraced(&mut self) -> Result<Vec<u64>, ProbeError> {
-        let Subject::Command(command) = &self.options.subject else {
-            return Ok(Vec::new());
-        };
-        let mut walls_ns = Vec::new();
-        for _ in 0..self.options.untraced {
-            let held = Held::start(command)?;
-            let start_ns = Clock::Monotonic.now_ns();
-            held.resume()?;
-            self.wait(Some(&held), start_ns, None)?;
-            walls_ns.push(Clock::Monotonic.now_ns().saturating_sub(start_ns));
-            if self.stopped {
-                return Err(ProbeError::Failed(
-                    "a signal ended the run without the tracer; nothing was traced".to_owned(),
-                ));
+    /// Run the subject traced; before, if asked for, in pairs without the tracer and with it. Which
+    /// of the two comes first alternates, so that drift falls out.
+    pub(super) fn in_pairs(
+        &mut self,
+        mut once: impl FnMut(&mut Self, bool) -> Result<Ended, ProbeError>,
+    ) -> Result<(Ended, Vec<Run>), ProbeError> {
+        let options = self.options;
+        if options.pairs == 0 {
+            return Ok((once(self, true)?, Vec::new()));
+        }
+        once(self, false)?; // finds caches cold, and does not count
+        let start_ns = Clock::Monotonic.now_ns();
+        let limit_ns = options.pairs_within.map(|limit| limit.as_nanos() as u64);
+        let (mut runs, mut last) = (Vec::new(), Ended::default());
+        for pair in 0..options.pairs {
+            let passed_ns = Clock::Monotonic.now_ns().saturating_sub(start_ns);
+            if pair > 0 && limit_ns.is_some_and(|limit| passed_ns > limit) {
+                break;
+            }
+            for traced in [pair % 2 == 1, pair % 2 == 0] {
+                let ended = once(self, traced)?;
+                if self.stopped && traced {
+                    // It was ended early: its trace is kept, its time says nothing.
+                    return Ok((ended, runs));
+                }
+                if traced {
+                    last = ended;
+                }
+                runs.push(ended.run(traced));
             }
         }
-        Ok(walls_ns)
+        Ok((last, runs))
+    }
+
+    /// Run the command to its end without the tracer.
+    pub(super) fn run_untraced(&mut self) -> Result<Ended, ProbeError> {
+        let Subject::Command(command) = &self.options.subject else {
+            return Err(ProbeError::Usage("--pairs needs a command".to_owned()));
+        };
+        let held = Held::start(command)?;
+        let ended = self.run_held(&held)?;
+        match self.stopped {
+            false => Ok(ended),
+            true => Err(ProbeError::Failed(
+                "a signal ended a run without the tracer: there is no trace".to_owned(),
+            )),
+        }
+    }
+
+    /// Let a held command run to its end.
+    fn run_held(&mut self, held: &Held) -> Result<Ended, ProbeError> {
+        let start_ns = Clock::Monotonic.now_ns();
+        held.resume()?;
+        self.wait(Some(held), start_ns, None)
     }
 
     /// Work in the top folder, after all that it says has been written down.
@@ -312,12 +388,13 @@ impl Work<'_> {
         if let Some(held) = &held {
             held.resume()?;
         }
-        let ending = self.wait(held.as_ref(), start_ns, Some((folder, output)))?;
-        let wall_ns = Clock::Monotonic.now_ns().saturating_sub(start_ns);
-        folder.write("trace_marker", "excise: end")?;
-        folder.write("tracing_on", "0")?;
+        let ended = self.wait(held.as_ref(), start_ns, Some((folder, output)))?;
+        if !self.full {
+            folder.write("trace_marker", "excise: end")?;
+            folder.write("tracing_on", "0")?;
+        }
         self.drain(folder, output)?;
-        Ok(Ended { ending, wall_ns })
+        Ok(ended)
     }
 
     /// Wait for the subject's end; copy the buffers out meanwhile if it is traced.
@@ -326,7 +403,7 @@ impl Work<'_> {
         held: Option<&Held>,
         start_ns: u64,
         mut traced: Option<(&Folder, &mut File)>,
-    ) -> Result<Option<Ending>, ProbeError> {
+    ) -> Result<Ended, ProbeError> {
         let limit_ns = self.options.duration.map(|limit| limit.as_nanos() as u64);
         let mut stop_ns: Option<u64> = None;
         loop {
@@ -338,15 +415,26 @@ impl Work<'_> {
                 .map_err(|error| ProbeError::step("ppoll", &error))?;
             let now_ns = Clock::Monotonic.now_ns();
             if let (true, Some(held)) = (ended, held) {
-                return held.wait().map(Some);
+                let (ending, usage) = held.wait()?;
+                return Ok(Ended {
+                    ending: Some(ending),
+                    wall_ns: Clock::Monotonic.now_ns().saturating_sub(start_ns),
+                    cpu_ns: usage.user_ns.saturating_add(usage.system_ns),
+                });
             }
             if signalled {
                 let _ = self.signals.next();
                 self.stopped = true;
             }
             let over = limit_ns.is_some_and(|limit| now_ns.saturating_sub(start_ns) >= limit);
+            let over = over || (self.full && held.is_none());
             if over || self.stopped {
-                let Some(held) = held else { return Ok(None) };
+                let Some(held) = held else {
+                    return Ok(Ended {
+                        wall_ns: now_ns.saturating_sub(start_ns),
+                        ..Ended::default()
+                    });
+                };
                 // In a terminal the command has had the signal, too; else it gets one.
                 let since_ns = now_ns.saturating_sub(*stop_ns.get_or_insert(now_ns));
                 match since_ns / PATIENCE_NS {
@@ -373,6 +461,9 @@ impl Work<'_> {
     ///
     /// The pipe is opened at the first use: a tracer cannot be set while it is open.
     fn drain(&mut self, folder: &Folder, output: &mut File) -> Result<(), ProbeError> {
+        if self.full {
+            return Ok(());
+        }
         let pipe = match &mut self.pipe {
             Some(pipe) => pipe,
             None => self.pipe.insert(folder.open_pipe()?),
@@ -391,6 +482,11 @@ impl Work<'_> {
                 .write_all(bytes)
                 .map_err(|error| ProbeError::file(&self.options.output, &error))?;
             self.written = self.written.saturating_add(count as u64);
+            let most = self.options.most_bytes.unwrap_or(u64::MAX);
+            if self.written >= most {
+                self.full = true;
+                return folder.write("tracing_on", "0");
+            }
         }
     }
 }

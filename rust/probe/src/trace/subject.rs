@@ -5,7 +5,7 @@ use super::tracefs::Folder;
 use crate::error::{describe, ProbeError};
 use crate::launch::find_program;
 use crate::sys::hold;
-use crate::sys::process::{self, Ending, Pid};
+use crate::sys::process::{self, Ending, Pid, Usage};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -61,11 +61,9 @@ impl Held {
         hold::resume(self.pid).map_err(|error| ProbeError::step("SIGCONT", &error))
     }
 
-    /// Wait for its end.
-    pub fn wait(&self) -> Result<Ending, ProbeError> {
-        process::wait(self.pid)
-            .map(|(ending, _)| ending)
-            .map_err(|error| ProbeError::step("wait4", &error))
+    /// Wait for its end, with its use of the processor.
+    pub fn wait(&self) -> Result<(Ending, Usage), ProbeError> {
+        process::wait(self.pid).map_err(|error| ProbeError::step("wait4", &error))
     }
 }
 
