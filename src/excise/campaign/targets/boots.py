@@ -262,11 +262,11 @@ class Boots:
             asked, state.asked = state.asked, None
             usable = self._is_usable(needs_boot=needs_boot)
             if asked is not None and usable and self._came_back(asked, arm, block):
-                came = next(each for each in self._entries if each.mark == asked.mark)
-                reason = self._reason_not_up(came)
+                relabelling = asked.mark != entry.mark
+                reason = self._reason_not_up(self._entries[-1] if relabelling else entry)
                 if reason is not None:
                     self._failed(arm, block, reason)
-                elif came == entry:
+                elif not relabelling:
                     state.arm, state.block, state.asked_at_s = arm, block, asked.at_s
                     state.boot_id = self._machine.boot_id
                     self._save()
@@ -417,6 +417,7 @@ class Boots:
                 return False
         self._state = state.restored()
         self._save()
+        boot_state.end_pause(self._path)  # one that was asked for too late to be of use
         self._tell("original configuration", "done")
         return True
 
