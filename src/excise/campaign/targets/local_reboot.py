@@ -7,6 +7,7 @@ A boot ends this process. What comes after it is another's, started by a systemd
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from excise.campaign import boot_state
@@ -21,6 +22,7 @@ from excise.campaign.targets.ssh import seconds_of
 from excise.capture.journal import Effect, Loss, Record, Run, RunHead
 from excise.capture.store import Capture
 from excise.collect import resume_unit
+from excise.collect.host import file_system_fact
 from excise.collect.local_shell import LocalShell
 from excise.collect.remote_boots import boot_loader
 from excise.errors import HostError, SpecError
@@ -33,6 +35,8 @@ _SEEN_FROM_INSIDE: Final = (
     "systemd's `Startup finished`; what lay before it is told by the machine's own log."
 )
 _SPARE_S: Final = 30.0
+_IN_MEMORY: Final = ("tmpfs", "ramfs", "devtmpfs")
+_CLEANED: Final = ("/tmp", "/run")
 
 
 class LocalRebootTarget(LocalCampaignTarget):
@@ -57,7 +61,7 @@ class LocalRebootTarget(LocalCampaignTarget):
         super().require()
 
     def _require_panic(self, always: list[str]) -> None:
-        """Refuse configurations that a panic would leave the machine in, with nobody to reset it."""
+        """Refuse configurations in which a panic would leave the machine down."""
         for number, configuration in enumerate(self._campaign.configurations):
             words = (*always, *configuration.boot_words)
             if not any(word.startswith("panic=") for word in words):
@@ -99,6 +103,7 @@ class LocalRebootSession(LocalSession):
         self._operations: Mapping[str, int] = {}
         self.shell = LocalShell()
         resume_unit.require_free(capture.path)
+        _require_lasting(capture.path)
 
     @property
     def saw_boot(self) -> bool:
@@ -181,6 +186,22 @@ class LocalRebootSession(LocalSession):
     def _tell(self, arm: str, stage: str) -> None:
         if self._on_stage is not None:
             self._on_stage(arm, stage)
+
+
+def _require_lasting(capture: Path) -> None:
+    """Refuse a capture that a boot would take away.
+
+    Raises:
+        HostError: If it is in memory, or where boots clean up.
+    """
+    path = capture.resolve()
+    kind = file_system_fact(str(path)).value
+    if kind in _IN_MEMORY or any(path.is_relative_to(each) for each in _CLEANED):
+        raise HostError(
+            "would be gone after a boot",
+            source=str(capture),
+            hint="Give a folder on a disk with -o, such as /var/lib/NAME.excise",
+        )
 
 
 def reboot_now() -> None:
