@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import socket
 import sys
 import time
@@ -27,6 +28,7 @@ from excise.evidence.daa import framed_message
 from excise.evidence.ima import read_list
 from excise.evidence.sensor_message import PURPOSE, SensorMessage
 
+MEASURED = Path("/work/ext4/measured")
 FACE = Embedding.from_bytes(Path(sys.argv[1]).read_bytes())
 MEMBER, VERIFIER, STRICTER = Path(sys.argv[2]), sys.argv[3], sys.argv[4]
 
@@ -106,6 +108,38 @@ def when_it_answers(url: str) -> ServiceClient:
     raise SystemExit("the stricter verifier does not answer")
 
 
+def collect_on(key: TpmKey) -> None:
+    """Tell how often the list is read for entries that came after a message, and for none."""
+    sizes: list[int] = []
+    real = os.read
+
+    def read(descriptor: int, size: int) -> bytes:
+        sizes.append(len(data := real(descriptor, size)))
+        return data
+
+    def reads(collector: Collector) -> tuple[int, SensorMessage]:
+        sizes.clear()
+        message = collector.collect(FACE)
+        collector.acknowledge(message.list_end)
+        return len(sizes), message
+
+    pcrs = pcr_reader(key.tpm)
+    with Collector(pcrs=pcrs) as collector, Collector(pcrs=pcrs, whole_log=True) as whole:
+        os.read = read
+        _, head = reads(collector)
+        for number in range(3):  # content that was not measured before
+            MEASURED.write_text(f"{number}")
+            MEASURED.read_text()
+        news, added = reads(collector)
+        nothing, _ = reads(collector)
+        os.read = real
+        all_of_it = whole.collect(FACE).list_entries
+    assert all_of_it.startswith(head.list_entries + added.list_entries)
+    count = len(list(read_list(added.list_entries)))
+    tell("3 entries, added", f"{news} reads", [f"{count} entries"])
+    tell("no entry, added", f"{nothing} reads", [])
+
+
 def connect(host: str, port: int) -> None:
     """Tell whether the network leads to a place."""
     try:
@@ -123,6 +157,7 @@ def main() -> None:
     with member_key(MEMBER, tcti="device:/dev/tpmrm0") as key, ServiceClient(VERIFIER) as client:
         assert isinstance(key, TpmKey)
         membership = Membership(key=key, credential=read_credential(MEMBER))
+        collect_on(key)
         with Collector(pcrs=pcr_reader(key.tpm), whole_log=True) as collector:
 
             def collect() -> SensorMessage:

@@ -186,3 +186,10 @@ def test_a_guest_reaches_the_ports_it_was_given_and_nothing_else(guest: GuestRes
     told = _told(guest)
     for place in ("10.0.2.2 80", "10.0.2.100 22", "192.0.2.1 80"):
         assert told[f"connect to {place}"]["outcome"] == "REFUSED"
+
+
+def test_new_entries_are_read_at_once_and_none_are_not_read(guest: GuestResult) -> None:
+    told = _told(guest)
+    assert told["3 entries, added"]["outcome"] == "1 reads"
+    assert told["3 entries, added"]["reasons"] == ["3 entries"]
+    assert told["no entry, added"]["outcome"] == "0 reads"
