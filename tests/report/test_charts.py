@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -145,6 +146,28 @@ def test_an_interval_chart_has_the_line_of_no_change_the_margin_and_the_verdicts
     marks = [layer["mark"] for layer in chart_spec(chart)["layer"]]
     assert {"style": "margin", "type": "rect"} in marks
     assert {"style": "reference", "type": "rule"} in marks
+
+
+def test_one_very_large_ratio_leaves_the_small_ones_apart() -> None:
+    ratios = [0.98, 1.0, 1.01, 1.03, 1.1, 60.0]
+    rows = [
+        {"label": f"stat · {r}", "ratio": r, "low": r, "high": r, "verdict": "costs",
+         "margin_low": 0.99, "margin_high": 1.01}
+        for r in ratios
+    ]  # fmt: skip
+    svg = draw(chart_of("interval", rows), picture="svg").decode()
+    dots = re.findall(r'<path transform="translate\(([\d.]+),[^>]*fill="#D55E00"', svg)
+    places = [float(dot) for dot in dots]
+    assert len(places) == len(ratios)
+    assert min(after - before for before, after in itertools.pairwise(places)) > 40
+    assert {"0.98", "1", "1.1", "10"} <= set(svg_texts(chart_of("interval", rows)))
+
+
+def test_a_long_label_has_its_configuration_in_a_line_of_its_own() -> None:
+    row = {"label": "openssl rand -hex 8, 3.5.9 · FIPS on load", "ratio": 1.5, "verdict": "costs"}
+    svg = draw(chart_of("interval", [row]), picture="svg").decode()
+    lines = re.findall(r"<tspan[^>]*>([^<]*)</tspan>", svg)
+    assert {"openssl rand -hex 8, 3.5.9", "FIPS on load"} <= set(lines)
 
 
 def test_an_unknown_verdict_is_drawn_as_not_comparable() -> None:

@@ -7,12 +7,20 @@ Colours are Okabe and Ito's, which people with colour-vision deficiency can tell
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from excise.report.chart_axes import (
+    EXACT,
+    LEGEND_COLUMNS,
+    SHAPES,
+    axis_title,
+    numbers,
+    order,
+    print_value,
+    value_axis,
+    value_scale,
+)
 from excise.report.model import Chart
 from excise.report.plain import plain_value, visible
 
@@ -47,7 +55,6 @@ PALETTE_DARK = (
 )
 """The same hues, lighter, for dark pages."""
 
-_SHAPES = ("circle", "square", "cross", "diamond", "triangle-up", "triangle-down")
 _LIGHT = ("#1b2330", "#5a6472", "#e3e7ec", "#ffffff", "#b34700")
 _DARK = ("#e6e9ee", "#a3abb8", "#333b47", "#14181e", "#ff8a5c")
 """Colours of text, quiet text, lines, paper and flags."""
@@ -59,35 +66,8 @@ _ROLES = {
     "remainder": "#E69F00",
     "above the total": "#D55E00",
 }
-_VERDICTS = {
-    "costs": ("#D55E00", "triangle-right"),
-    "saves": ("#0072B2", "triangle-left"),
-    "equivalent": ("#009E73", "circle"),
-    "inconclusive": ("#7F7F7F", "diamond"),
-    "published": ("#7F7F7F", "circle"),
-    "not": ("#CC79A7", "cross"),
-}
-"""Colour and shape by the first word of the verdict ("not comparable")."""
-
-_SIDES: tuple[tuple[Literal["left", "right"], str], ...] = (("left", "low"), ("right", "high"))
-
-_LOG_RANGE = 20
-"""An axis is logarithmic where its largest value is more than this many times its smallest."""
-
-_LEGEND_COLUMNS = "max(1, floor(width / 170))"
-"""Vega expression: entries of a legend in one line."""
-
 _WIDTH_PX = 640
 """Width of a picture's plot."""
-
-_AXIS = ",~f"
-"""d3 format of axis labels: thousands apart, as many decimals as the steps need."""
-
-_DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
-"""Nanoseconds in each unit that an axis of nanoseconds may print."""
-
-_EXACT = ",.6~r"
-"""d3 format of values in tooltips: six significant digits, no exponent."""
 
 
 def theme(*, dark: bool = False) -> dict[str, Any]:
@@ -174,9 +154,10 @@ def chart_rows(chart: Chart) -> list[dict[str, Any]]:
                 row["role"] = "above the total"
                 row["flag"] = row.get("flag") or "above the total"
     if chart.kind == "interval":
+        from excise.report.charts_interval import verdict_word
+
         for row in rows:
-            word = re.match(r"[a-z]*", str(row["verdict"]))
-            row["verdict_word"] = word[0] if word and word[0] in _VERDICTS else "not"
+            row["verdict_word"] = verdict_word(str(row["verdict"]))
     return rows
 
 
@@ -199,62 +180,10 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _axis_title(chart: Chart, *, unit: str | None = None) -> str:
-    shown = visible(chart.unit if unit is None else unit)
-    axis = visible(chart.axis)
-    return f"{axis} ({shown})" if axis and shown else axis or shown
-
-
-def _print_unit(chart: Chart, values: Sequence[float]) -> tuple[float, str]:
-    """Return how many of the chart's units make the one that its axis prints, and that one."""
-    largest = max(map(abs, values), default=0.0)
-    if chart.unit != "ns" or largest < 10_000:
-        return 1.0, chart.unit
-    return next(pair for pair in _DURATIONS if largest >= pair[0] or pair[1] == "µs")
-
-
-def _value_axis(
-    chart: Chart, values: Sequence[float], *, upright: bool = False, **options: Any
-) -> alt.Axis:
-    """Return the axis of the values, with about one label every 90 pixels (45 if upright)."""
-    import altair as alt
-
-    factor, unit = _print_unit(chart, values)
-    return alt.Axis(
-        title=_axis_title(chart, unit=unit),
-        labelExpr=f"format(datum.value / {factor!r}, '{_AXIS}')",
-        tickCount=alt.ExprRef("ceil(height / 45)" if upright else "ceil(width / 90)"),
-        labelOverlap=True,
-        **options,
-    )
-
-
-def _print_value(chart: Chart, values: Sequence[float], field: str) -> str:
-    """Return the Vega expression that prints a field in the axis's unit."""
-    factor, unit = _print_unit(chart, values)
-    return f"format(datum.{field} / {factor!r}, ',.4~r') + {json.dumps(' ' + visible(unit))}"
-
-
-def _numbers(rows: Sequence[Mapping[str, Any]], *keys: str) -> list[float]:
-    found = (plain_value(row.get(key)) for row in rows for key in keys)
-    return [value for value in found if isinstance(value, int | float)]
-
-
-def _value_scale(values: Sequence[float]) -> dict[str, Any]:
-    """Return the scale of a value axis: logarithmic for a wide range, never forced to zero."""
-    if not values or min(values) <= 0 or max(values) <= _LOG_RANGE * min(values):
-        return {"type": "linear", "zero": False, "nice": True}
-    return {"type": "log", "nice": True}
-
-
 def _slow_firsts(chart: Chart, values: Sequence[float]) -> bool:
     """Return whether a first run lies beyond the axis, which spans the others."""
-    firsts = _numbers([row for row in chart.rows if row["phase"] == "first"], "value")
+    firsts = numbers([row for row in chart.rows if row["phase"] == "first"], "value")
     return bool(values and firsts) and max(firsts) > max(values)
-
-
-def _order(rows: Sequence[Mapping[str, Any]], key: str) -> list[str]:
-    return list(dict.fromkeys(visible(str(row[key])) for row in rows))
 
 
 def _colour(names: Sequence[str], **options: Any) -> alt.Color:
@@ -270,13 +199,13 @@ def _draw_distribution(chart: Chart) -> _Drawn:
     """Draw a strip of runs for each configuration, its quartiles and median, first runs apart."""
     import altair as alt
 
-    names = _order(chart.rows, "configuration")
+    names = order(chart.rows, "configuration")
     later = [row for row in chart.rows if row["phase"] != "first"] or list(chart.rows)
-    values = _numbers(later, "value")
-    scale = _value_scale(values)
+    values = numbers(later, "value")
+    scale = value_scale(values)
     if values:
         scale |= {"domain": [min(values), max(values)], "clamp": True}
-    x = alt.X("value:Q", scale=alt.Scale(**scale), axis=_value_axis(chart, values))
+    x = alt.X("value:Q", scale=alt.Scale(**scale), axis=value_axis(chart, values))
     y = alt.Y("configuration:N", sort=names, title=None)
     colour = _colour(names, legend=None)
     tooltip = _sample_tooltip(chart)
@@ -303,7 +232,7 @@ def _draw_distribution(chart: Chart) -> _Drawn:
         y=y,
         tooltip=[
             alt.Tooltip("configuration:N"),
-            alt.Tooltip("median(value):Q", title="median of the points", format=_EXACT),
+            alt.Tooltip("median(value):Q", title="median of the points", format=EXACT),
         ],
     )
     first = alt.Chart().transform_filter("isValid(datum.value) && datum.phase == 'first'")
@@ -314,7 +243,7 @@ def _draw_distribution(chart: Chart) -> _Drawn:
     layers = [runs, *([quartiles, median] if "rest" in phases else []), marks]
     if _slow_firsts(chart, values):
         beyond = first.transform_filter(f"datum.value > {max(values)!r}").transform_calculate(
-            words="'first run ' + " + _print_value(chart, values, "value")
+            words="'first run ' + " + print_value(chart, values, "value")
         )
         layers.append(
             beyond.mark_text(style="note", align="right", dx=6, dy=-19).encode(
@@ -337,7 +266,7 @@ def _sample_tooltip(chart: Chart) -> list[alt.Tooltip]:
     return [
         alt.Tooltip("configuration:N", title="configuration"),
         *run,
-        alt.Tooltip("value:Q", title=_axis_title(chart) or "value", format=_EXACT),
+        alt.Tooltip("value:Q", title=axis_title(chart) or "value", format=EXACT),
         alt.Tooltip("phase:N", title="phase"),
     ]
 
@@ -349,10 +278,10 @@ def _draw_run_order(chart: Chart) -> _Drawn:
     """Draw each value against its run number, so that drift, warm-up and jumps are seen."""
     import altair as alt
 
-    names = _order(chart.rows, "configuration")
+    names = order(chart.rows, "configuration")
     later = [row for row in chart.rows if row["phase"] != "first"] or list(chart.rows)
-    values = _numbers(later, "value")
-    scale = _value_scale(values)
+    values = numbers(later, "value")
+    scale = value_scale(values)
     if values:
         scale |= {"domain": [min(values), max(values)], "clamp": True}
     pick = alt.selection_point(fields=["configuration"], bind="legend", name="pick")
@@ -363,21 +292,21 @@ def _draw_run_order(chart: Chart) -> _Drawn:
         zoom="wheel![event.ctrlKey]",
         translate="[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!",
     )
-    shapes = [_SHAPES[i % len(_SHAPES)] for i in range(len(names))]
+    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
     x = alt.X(
         "run:Q",
         scale=alt.Scale(zero=False, nice=False, padding=8),
         axis=alt.Axis(title="run number", format=",d", grid=False, tickMinStep=1),
     )
-    y = alt.Y("value:Q", scale=alt.Scale(**scale), axis=_value_axis(chart, values, upright=True))
+    y = alt.Y("value:Q", scale=alt.Scale(**scale), axis=value_axis(chart, values, upright=True))
     base = alt.Chart().transform_filter("isValid(datum.value)").encode(
         x=x,
         y=y,
-        color=_colour(names, legend=alt.Legend(columns=alt.ExprRef(_LEGEND_COLUMNS))),
+        color=_colour(names, legend=alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS))),
         shape=alt.Shape(
             "configuration:N",
             scale=alt.Scale(domain=names, range=shapes),
-            legend=alt.Legend(columns=alt.ExprRef(_LEGEND_COLUMNS)),
+            legend=alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS)),
         ),
         tooltip=_sample_tooltip(chart),
     )  # fmt: skip
@@ -392,7 +321,7 @@ def _draw_run_order(chart: Chart) -> _Drawn:
     )
     layers = [later_runs, first_runs]
     if _slow_firsts(chart, values):
-        highest = _print_value(chart, values, "highest")
+        highest = print_value(chart, values, "highest")
         beyond = (
             alt.Chart()
             .transform_filter(
@@ -417,9 +346,9 @@ def _draw_waterfall(chart: Chart) -> _Drawn:
     import altair as alt
 
     labels = [row["label"] for row in chart_rows(chart)]
-    ends = _numbers(chart.rows, "start", "end")
+    ends = numbers(chart.rows, "start", "end")
     domain = [min([0.0, *ends]), max([*ends], default=1.0)]
-    x = alt.X("start:Q", scale=alt.Scale(domain=domain, nice=True), axis=_value_axis(chart, ends))
+    x = alt.X("start:Q", scale=alt.Scale(domain=domain, nice=True), axis=value_axis(chart, ends))
     y = alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(offset=4))
     colour = alt.Color(
         "role:N",
@@ -463,79 +392,13 @@ def _draw_waterfall(chart: Chart) -> _Drawn:
     return alt.layer(total, bars, *texts).properties(height=42 * max(len(labels), 1))
 
 
-# --- interval ---------------------------------------------------------------------------------
+# --- in modules of their own ------------------------------------------------------------------
 
 
 def _draw_interval(chart: Chart) -> _Drawn:
-    """Draw each ratio as a dot with its interval, the line of no change and the margin."""
-    import altair as alt
+    from excise.report.charts_interval import draw_interval
 
-    labels = [row["label"] for row in chart_rows(chart)]
-    values = [*_numbers(chart.rows, "ratio", "low", "high", "margin_low", "margin_high"), 1.0]
-    low, high = min(values), max(values)
-    scale = _value_scale(values)
-    if scale["type"] == "log":
-        scale |= {"domain": [low / 1.1, high * 1.1], "nice": False}
-        middle = math.sqrt(low * high)
-    else:
-        edge = 0.05 * (high - low or 0.02)
-        scale |= {"domain": [low - edge, high + edge], "nice": False}
-        middle = (low + high) / 2
-    x = alt.X("ratio:Q", scale=alt.Scale(**scale), axis=_value_axis(chart, values))
-    y = alt.Y("label:N", sort=labels, title=None)
-    words = list(_VERDICTS)
-    colour = alt.Color(
-        "verdict_word:N",
-        scale=alt.Scale(domain=words, range=[_VERDICTS[word][0] for word in words]),
-        legend=None,
-    )
-    tooltip = [
-        alt.Tooltip("label:N", title="what"),
-        alt.Tooltip("ratio:Q", format=".4f"),
-        alt.Tooltip("low:Q", format=".4f"),
-        alt.Tooltip("high:Q", format=".4f"),
-        alt.Tooltip("verdict:N"),
-    ]
-    band = (
-        alt.Chart()
-        .transform_filter("isValid(datum.margin_low) && isValid(datum.margin_high)")
-        .transform_aggregate(from_="min(margin_low)", to="max(margin_high)")
-        .mark_rect(style="margin")
-        .encode(x=alt.X("from_:Q"), x2="to:Q")
-    )
-    one = (
-        alt.Chart()
-        .transform_aggregate(n="count()")
-        .mark_rule(style="reference")
-        .encode(x=alt.datum(1))
-    )
-    base = alt.Chart().transform_filter("isValid(datum.ratio)").encode(y=y, tooltip=tooltip)
-    whisker = base.mark_rule(strokeWidth=2.5, yOffset=4).encode(
-        x=alt.X("low:Q"), x2="high:Q", color=colour
-    )
-    dot = base.mark_point(size=70, filled=True, opacity=1, yOffset=4).encode(
-        x=x,
-        color=colour,
-        shape=alt.Shape(
-            "verdict_word:N",
-            scale=alt.Scale(domain=words, range=[_VERDICTS[word][1] for word in words]),
-            legend=None,
-        ),
-    )
-    verdicts = [  # above the interval, from its outer end inwards, so that there is room
-        base.transform_calculate(
-            side=f"datum.ratio > {middle!r} ? 'right' : 'left'",
-            place=f"isValid(datum.{end}) ? datum.{end} : datum.ratio",
-        )
-        .transform_filter(f"datum.side == '{side}'")
-        .mark_text(style="value", align=side, dy=-9, fontSize=10)
-        .encode(x=alt.X("place:Q"), text="verdict:N")
-        for side, end in _SIDES
-    ]
-    return alt.layer(band, one, whisker, dot, *verdicts).properties(height=32 * max(len(labels), 1))
-
-
-# --- range ------------------------------------------------------------------------------------
+    return draw_interval(chart)
 
 
 def _draw_range(chart: Chart) -> _Drawn:

@@ -6,7 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from excise.report import charts
+from excise.report.chart_axes import (
+    EXACT,
+    LEGEND_COLUMNS,
+    SHAPES,
+    axis_title,
+    numbers,
+    order,
+    value_axis,
+    value_scale,
+)
 from excise.report.model import Chart
 
 if TYPE_CHECKING:
@@ -26,15 +35,15 @@ def draw_range(chart: Chart) -> alt.LayerChart | alt.FacetChart:
     """Draw a dot for each value of a label, with its range, one colour and shape a series."""
     import altair as alt
 
-    labels, names = charts._order(chart.rows, "label"), charts._order(chart.rows, "series")
-    values = charts._numbers(chart.rows, "value", "low", "high")
-    scale = alt.Scale(**charts._value_scale(values))
-    shapes = [charts._SHAPES[i % len(charts._SHAPES)] for i in range(len(names))]
-    legend = alt.Legend(columns=alt.ExprRef(charts._LEGEND_COLUMNS)) if len(names) > 1 else None
+    labels, names = order(chart.rows, "label"), order(chart.rows, "series")
+    values = numbers(chart.rows, "value", "low", "high")
+    scale = alt.Scale(**value_scale(values))
+    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
+    legend = alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS)) if len(names) > 1 else None
     tooltip = [
         alt.Tooltip("label:N", title="what"),
         alt.Tooltip("series:N", title="is"),
-        alt.Tooltip("value:Q", title=charts._axis_title(chart) or "value", format=charts._EXACT),
+        alt.Tooltip("value:Q", title=axis_title(chart) or "value", format=EXACT),
         alt.Tooltip("text:N", title="says"),
     ]
     y = alt.Y("label:N", sort=labels, title=None)
@@ -67,7 +76,7 @@ def _axis(chart: Chart, values: Sequence[float], scale: alt.Scale) -> alt.Axis:
     import altair as alt
 
     if chart.unit != "ns" or scale.type != "log":
-        return charts._value_axis(chart, values)
+        return value_axis(chart, values)
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     decades = [10.0**power for power in range(first, last + 1)]
     return alt.Axis(title=chart.axis, values=decades, labelExpr=_IN_UNITS, labelOverlap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from excise.report import charts
+from excise.report.chart_axes import EXACT, LEGEND_COLUMNS, axis_title, numbers, order, value_axis
 from excise.report.model import Chart
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ def draw_stack(chart: Chart) -> alt.LayerChart | alt.FacetChart:
     """Draw each part as a bar on those before it, over the run number."""
     import altair as alt
 
-    names = charts._order(chart.rows, "part")
-    tops = charts._numbers(chart.rows, "high", "top")
+    names = order(chart.rows, "part")
+    tops = numbers(chart.rows, "high", "top")
     x = alt.X(
         "run:Q",
         scale=alt.Scale(zero=False, nice=False),
@@ -25,7 +25,7 @@ def draw_stack(chart: Chart) -> alt.LayerChart | alt.FacetChart:
     y = alt.Y(
         "low:Q",
         scale=alt.Scale(domain=[0, max(tops, default=1.0)], nice=True),
-        axis=charts._value_axis(chart, tops, upright=True),
+        axis=value_axis(chart, tops, upright=True),
     )
     pick = alt.selection_point(fields=["part"], bind="legend", name="pick")
     bars = (
@@ -39,13 +39,13 @@ def draw_stack(chart: Chart) -> alt.LayerChart | alt.FacetChart:
             color=alt.Color(
                 "part:N",
                 scale=alt.Scale(domain=names),
-                legend=alt.Legend(columns=alt.ExprRef(charts._LEGEND_COLUMNS)),
+                legend=alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS)),
             ),
             opacity=alt.condition(pick, alt.value(0.9), alt.value(0.15)),
             tooltip=[
                 alt.Tooltip("part:N", title="step"),
                 alt.Tooltip("run:Q", title="from run"),
-                alt.Tooltip("value:Q", title=charts._axis_title(chart), format=charts._EXACT),
+                alt.Tooltip("value:Q", title=axis_title(chart), format=EXACT),
             ],
         )
         .add_params(pick)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from excise.report import charts
+from excise.report.chart_axes import EXACT, axis_title, order, print_unit, value_axis
 from excise.report.model import Chart
 from excise.report.plain import visible
 
@@ -44,7 +44,7 @@ def _tree(chart: Chart, *, callers_above: bool) -> _Drawn:
     x = alt.X(
         "start:Q",
         scale=alt.Scale(domain=[0, end], nice=False),
-        axis=charts._value_axis(chart, [end], grid=False),
+        axis=value_axis(chart, [end], grid=False),
     )
     colour = alt.Color(
         "role:N",
@@ -84,10 +84,10 @@ def draw_heat(chart: Chart) -> _Drawn:
     """Draw a field for each hook and system call, darker where it took more."""
     import altair as alt
 
-    hooks, tasks = charts._order(chart.rows, "hook"), charts._order(chart.rows, "task")
+    hooks, tasks = order(chart.rows, "hook"), order(chart.rows, "task")
     values = [row["value"] for row in chart.rows if row["value"] > 0]
     low, high = min(values, default=1.0), max(values, default=1.0)
-    factor, unit = charts._print_unit(chart, [high])
+    factor, unit = print_unit(chart, [high])
     scale = alt.Scale(
         type="log" if high > 20 * low else "linear",
         scheme="oranges",
@@ -100,7 +100,7 @@ def draw_heat(chart: Chart) -> _Drawn:
     tooltip = [
         alt.Tooltip("task:N", title="system call"),
         alt.Tooltip("hook:N"),
-        alt.Tooltip("value:Q", format=charts._EXACT, title=f"total ({visible(chart.unit)})"),
+        alt.Tooltip("value:Q", format=EXACT, title=f"total ({visible(chart.unit)})"),
         alt.Tooltip("calls:Q", format=",.0f"),
         alt.Tooltip("text:N", title="mean"),
     ]
@@ -108,7 +108,7 @@ def draw_heat(chart: Chart) -> _Drawn:
         "value:Q",
         scale=scale,
         legend=alt.Legend(
-            title=charts._axis_title(chart, unit=unit),
+            title=axis_title(chart, unit=unit),
             labelExpr=f"format(datum.value / {factor!r}, ',.2~g')",
             orient="bottom",
             gradientLength=240,
@@ -134,7 +134,7 @@ def draw_histogram(chart: Chart) -> _Drawn:
     """Draw one histogram a hook, one under the other, on a common axis."""
     import altair as alt
 
-    hooks = charts._order(chart.rows, "hook")
+    hooks = order(chart.rows, "hook")
     lows = [row["low"] for row in chart.rows]
     highs = [row["high"] for row in chart.rows]
     low, high = min(lows, default=1.0), max(highs, default=2.0)
@@ -142,7 +142,7 @@ def draw_histogram(chart: Chart) -> _Drawn:
     x = alt.X(
         "low:Q",
         scale=alt.Scale(**kind, domain=[low, high], nice=False),
-        axis=charts._value_axis(chart, [high]),
+        axis=value_axis(chart, [high]),
     )
     names = json.dumps(hooks)
     y = alt.Y(
@@ -167,8 +167,8 @@ def draw_histogram(chart: Chart) -> _Drawn:
             y2="top:Q",
             tooltip=[
                 alt.Tooltip("hook:N"),
-                alt.Tooltip("low:Q", format=charts._EXACT, title=f"from ({visible(chart.unit)})"),
-                alt.Tooltip("high:Q", format=charts._EXACT, title="to"),
+                alt.Tooltip("low:Q", format=EXACT, title=f"from ({visible(chart.unit)})"),
+                alt.Tooltip("high:Q", format=EXACT, title="to"),
                 alt.Tooltip("count:Q", format=",.0f", title="calls"),
                 alt.Tooltip("share:Q", format=".2%"),
             ],
