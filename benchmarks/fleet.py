@@ -2,14 +2,15 @@
 
 usage: fleet.py FOLDER [--part full,host,growth,overhead] [--hosts N] [--json FILE]
 
-FOLDER is what `fleet_hosts.py` wrote. The figure is processor time, user and system, of every
-process that took part: leader, workers, and Dask's scheduler; the clock is given beside it. Peers
-run one after the other in each repetition. Parts:
+FOLDER is what `fleet_hosts.py` wrote; it is left as it was. The figure is processor time, user and
+system, of every process that took part, from its start to its end: leader, workers, what forks
+them, and Dask's scheduler; the clock is given beside it. Lists are read once before, so that none
+comes from the disk. Peers run one after the other in each repetition. Parts:
 
   overhead  a plain pool that only verifies and judges, `excise`'s pool, and Dask, on --subset hosts
-  host      what the replay and the policy take of one host
+  host      what the replay and the policy take of one host, first and later, without an engine
   growth    the pool on 10 to all hosts, and the exponent of processor time over hosts
-  full      all hosts: one process, a pool, Dask with one and two workers; then all again with
+  full      all hosts: one process, a pool, Dask with one and two workers; then --runs times with
             six new entries each
 """
 
@@ -20,6 +21,7 @@ import json
 import os
 import platform
 import resource
+import shutil
 import signal
 import socket
 import statistics
@@ -31,21 +33,22 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import Any
 
 from excise.evidence.checks import Outcome
-from excise.evidence.ima import read_list, verify_list
+from excise.evidence.ima import verify_list
 from excise.evidence.pcr import read_pcr_path
-from excise.evidence.policy import Policy, appraise_entries
+from excise.evidence.policy import Policy, appraise_covered
 from excise.evidence.policy.files import read_policy_files
 from excise.fleet.engines import Engine, InlineEngine, PoolEngine
-from excise.fleet.records import Settings
+from excise.fleet.host import appraise_host
+from excise.fleet.records import HostJob, Settings
 from excise.fleet.rounds import find_hosts, verify_fleet
 from excise.fleet.stores import SqliteStore
 from excise.fleet.worker import peak_rss_bytes
-from fleet_hosts import LIST, PCRS, POLICY, grow
+from fleet_hosts import LIST, PCRS, POLICY, grown
 
 # What only the leader needs is imported where it is used: a spawned worker imports this file too.
 
@@ -85,7 +88,7 @@ def plain(folder: str) -> tuple[str, int]:
     place = Path(folder)
     found = verify_list(place / LIST, pcrs=read_pcr_path(place / PCRS))
     assert _policy is not None
-    judged = appraise_entries(read_list(place / LIST), _policy)
+    judged = appraise_covered(place / LIST, found, _policy)
     passed = found.verdict is judged.verdict is Outcome.PASSED
     return str(passed), peak_rss_bytes() >> 10
 
@@ -99,23 +102,35 @@ def cpu_of(pids: Sequence[int]) -> float:
 
 
 def own_cpu() -> float:
+    """Return the processor time of this process and of all that it started and that ended."""
+    # The process that forks workers stays, and starts anew with the next pool: its imports count.
+    forkserver._forkserver._stop()
     both = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def forking() -> Any:
+    """Return how a plain pool starts its processes: as cheaply as `excise`'s."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["__main__", "excise.evidence.policy"])
+    return context
 
 
 def run_plain(hosts: dict[str, str], policy: Policy, workers: int) -> Measured:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "policy")
         policy.save(path)
-        began, cpu = time.perf_counter(), own_cpu()
+        cpu = own_cpu()
+        began = time.perf_counter()
         with ProcessPoolExecutor(
             workers,
-            mp_context=get_context("spawn"),
+            mp_context=forking(),
             initializer=load_policy,
             initargs=(str(path),),
         ) as pool:
             results = list(pool.map(plain, hosts.values(), chunksize=16))
-        wall, cpu = time.perf_counter() - began, own_cpu() - cpu
+        wall = time.perf_counter() - began
+        cpu = own_cpu() - cpu
     passed = sum(verdict == "True" for verdict, _ in results)
     peak = max(kib for _, kib in results) / 1024
     return Measured(f"plain pool of {workers}", len(hosts), wall, cpu, peak, passed)
@@ -131,7 +146,8 @@ def run_engine(
     state: Path | None = None,
 ) -> Measured:
     store = SqliteStore(state) if state is not None else None
-    began, cpu = time.perf_counter(), own_cpu() + cpu_of(pids)
+    cpu = own_cpu() + cpu_of(pids)
+    began = time.perf_counter()
     done = verify_fleet(
         hosts,
         engine=engine,
@@ -139,7 +155,8 @@ def run_engine(
         policy=policy,
         store=store,
     )
-    wall, cpu = time.perf_counter() - began, own_cpu() + cpu_of(pids) - cpu
+    wall = time.perf_counter() - began
+    cpu = own_cpu() + cpu_of(pids) - cpu
     if store is not None:
         store.close()
     passed = sum(each.verdict == Outcome.PASSED for each in done.states())
@@ -206,19 +223,50 @@ def overhead(
 
 
 def one_host(hosts: dict[str, str], policy: Policy) -> dict[str, Any]:
-    """Measure what the replay and the policy each take of a host, without any engine."""
-    replays, judgements = [], []
-    for place in map(Path, list(hosts.values())[:40]):
-        pcrs = read_pcr_path(place / PCRS)
-        began = time.process_time()
-        verify_list(place / LIST, pcrs=pcrs)
-        between = time.process_time()
-        appraise_entries(read_list(place / LIST), policy)
-        replays.append(between - began)
-        judgements.append(time.process_time() - between)
-    replay, judgement = statistics.median(replays), statistics.median(judgements)
-    share = judgement / (replay + judgement)
-    return {"replay_s": replay, "policy_s": judgement, "policy_share": share}
+    """Measure what a host takes without any engine: replay and policy, and a first and later round.
+
+    The least of several runs: other work on the machine only ever adds.
+    """
+    folders = list(map(Path, list(hosts.values())[:40]))
+    settings = Settings(policy_digest=policy.digest)
+    kept: dict[Path, bytes] = {}
+
+    def replay(place: Path) -> None:
+        verify_list(place / LIST, pcrs=read_pcr_path(place / PCRS))
+
+    def library(place: Path) -> None:
+        found = verify_list(place / LIST, pcrs=read_pcr_path(place / PCRS))
+        appraise_covered(place / LIST, found, policy)
+
+    def a_round(place: Path, state: bytes | None) -> bytes:
+        job = HostJob(host=place.name, url=str(place), state=state)
+        return appraise_host(job, policy=policy, settings=settings).encode()
+
+    def first_round(place: Path) -> None:
+        kept[place] = a_round(place, None)
+
+    def second_round(place: Path) -> None:
+        a_round(place, kept[place])
+
+    result = {step.__name__: least(step, folders) for step in (replay, library, first_round)}
+    with grown(folders, count=6):
+        result["second_round"] = least(second_round, folders)
+    result["entries_per_s_library"] = 20_000 / result["library"]
+    result["first / second round"] = result["first_round"] / result["second_round"]
+    return result
+
+
+def least(step: Callable[[Path], None], folders: Sequence[Path], runs: int = 7) -> float:
+    """Return the median over hosts of the least processor time that a step took of a host."""
+    took = []
+    for folder in folders:
+        found = []
+        for _ in range(runs):
+            began = time.process_time_ns()
+            step(folder)
+            found.append(time.process_time_ns() - began)
+        took.append(min(found))
+    return statistics.median(took) / 1e9
 
 
 def grows(
@@ -295,35 +343,42 @@ def full(
     note: Note,
     *,
     entries: int,
+    runs: int,
     quiet: bool,
     arms_wanted: Sequence[str],
 ) -> dict[str, Any]:
     """Measure a first round, let every host measure six more files, and measure again."""
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        before: dict[str, Measured] = {}
-        for new in (False, True):
-            if new:
-                for place in hosts.values():
-                    grow(Path(place), count=entries)
-                os.sync()  # what the growing wrote is not the round's
+        first_rounds: dict[str, Measured] = {}
+
+        def go(*, label: str, states: bool) -> Iterator[tuple[str, Measured]]:
             for workers in (1, 2):
-                with real_time(quiet and new), arm_engines(workers=workers) as arms:
+                with real_time(quiet and states), arm_engines(workers=workers) as arms:
                     for arm, (engine, pids) in arms.items():
                         if arms_wanted and arm not in arms_wanted:
                             continue
                         state = Path(scratch, f"{arm}.sqlite")
-                        label = f"{arm}, {'second' if new else 'first'} round"
+                        if states:  # as it was after the first round
+                            state = Path(shutil.copy(state, Path(scratch, "again.sqlite")))
                         measured = run_engine(
-                            label, hosts, policy, engine(), pids=pids, state=state
+                            f"{arm}, {label} round", hosts, policy, engine(), pids=pids, state=state
                         )
                         note(measured)
-                        if not new:
-                            before[arm] = measured
-                            continue
-                        for name in ("cpu_s", "wall_s"):
-                            ratio = getattr(before[arm], name) / getattr(measured, name)
-                            result[f"{arm}: first / second round, {name}"] = ratio
+                        yield arm, measured
+
+        first_rounds.update(go(label="first", states=False))
+        later: dict[str, list[Measured]] = {}
+        with grown(map(Path, hosts.values()), count=entries):
+            for _ in range(runs):
+                for arm, measured in go(label="second", states=True):
+                    later.setdefault(arm, []).append(measured)
+        for arm, found in later.items():
+            for name in ("cpu_s", "wall_s"):
+                second = statistics.median(getattr(each, name) for each in found)
+                result[f"{arm}: second round, {name}"] = second
+                ratio = getattr(first_rounds[arm], name) / second
+                result[f"{arm}: first / second round, {name}"] = ratio
     return result
 
 
@@ -356,6 +411,8 @@ def main() -> None:
     options = parser.parse_args()
     hosts = first(find_hosts([str(options.folder / "hosts")]), options.hosts)
     policy = read_policy_files([options.folder / POLICY])
+    for place in hosts.values():
+        Path(place, LIST).read_bytes()
     runs: list[Measured] = []
 
     def note(measured: Measured) -> None:
@@ -371,7 +428,13 @@ def main() -> None:
         "host": lambda: one_host(hosts, policy),
         "growth": lambda: grows(hosts, policy, note, list(runs)),
         "full": lambda: full(
-            hosts, policy, note, entries=6, quiet=options.quiet, arms_wanted=options.arm
+            hosts,
+            policy,
+            note,
+            entries=6,
+            runs=options.runs,
+            quiet=options.quiet,
+            arms_wanted=options.arm,
         ),
     }
     result: dict[str, Any] = {"kernel": platform.release(), "cpu": platform.processor()}

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import random
 import struct
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -97,6 +100,22 @@ def grow(folder: Path, *, count: int) -> None:
     with (folder / LIST).open("ab") as file:
         file.write(b"".join(record for record, *_ in rows))
     write_pcrs(folder, extend(state, rows))
+
+
+@contextmanager
+def grown(folders: Iterable[Path], *, count: int) -> Iterator[None]:
+    """Let every host measure more files for a while."""
+    before = []
+    try:
+        for folder in folders:
+            before.append((folder, (folder / LIST).stat().st_size, (folder / PCRS).read_bytes()))
+            grow(folder, count=count)
+        os.sync()  # what the growing wrote is not the round's
+        yield
+    finally:
+        for folder, size, values in before:
+            os.truncate(folder / LIST, size)
+            (folder / PCRS).write_bytes(values)
 
 
 def write_policy(path: Path, *, entries: int, own: int, hosts: int, grown: int = 64) -> None:

@@ -68,30 +68,33 @@ struct Column {
     paths: usize,
 }
 
-/// Where keys begin that are alike in the bits after the first byte: two records a bucket, since
-/// keys are hashes, and so as a rule one line of memory for a key.
+/// Where the records begin whose keys are alike in the bits after the first byte: two records a
+/// bucket, since keys are hashes, and so as a rule one or two lines of memory for a key.
 #[derive(Clone, Debug, Default)]
 struct Buckets {
     bits: u32,
+    /// Offsets in bytes, one more than there are buckets.
     starts: Vec<u32>,
 }
 
 impl Buckets {
     fn of(shard: &[u8], record: usize) -> Self {
-        let count = shard.len() / record;
-        let bits = (count / 2).max(1).ilog2().min(16);
-        let mut buckets = Buckets {
-            bits,
-            starts: vec![0],
-        };
+        let bits = (shard.len() / record / 2).max(1).ilog2().min(16);
+        let starts = Vec::with_capacity((1usize << bits).saturating_add(1));
+        let mut buckets = Buckets { bits, starts };
         for (index, row) in shard.chunks_exact(record).enumerate() {
-            let bucket = buckets.bucket(row);
-            let start = u32::try_from(index).unwrap_or(u32::MAX);
-            while buckets.starts.len() <= bucket {
-                buckets.starts.push(start);
-            }
+            buckets.fill(buckets.bucket(row), index.saturating_mul(record));
         }
+        buckets.fill(1 << bits, shard.len());
         buckets
+    }
+
+    /// Let all buckets up to one begin at an offset, but those that have begun.
+    fn fill(&mut self, bucket: usize, offset: usize) {
+        let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+        while self.starts.len() <= bucket {
+            self.starts.push(offset);
+        }
     }
 
     /// The bucket of what begins with a key.
@@ -105,15 +108,14 @@ impl Buckets {
         }
     }
 
-    /// Indices of the records that a key may be among.
+    /// The records of a shard that a key may be among.
     #[inline]
-    fn range(&self, key: &[u8; KEY_BYTES], count: usize) -> (usize, usize) {
+    fn records<'a>(&self, shard: &'a [u8], key: &[u8; KEY_BYTES]) -> &'a [u8] {
         let bucket = self.bucket(key);
-        let start = |at: usize| {
-            let found = self.starts.get(at).map(|start| *start as usize);
-            found.unwrap_or(count).min(count)
-        };
-        (start(bucket), start(bucket.saturating_add(1)))
+        match self.starts.get(bucket..=bucket.saturating_add(1)) {
+            Some(&[start, end]) => shard.get(start as usize..end as usize).unwrap_or(&[]),
+            _ => &[],
+        }
     }
 }
 
@@ -187,17 +189,18 @@ impl Column {
         let record = self.record_bytes();
         let [first, ..] = key;
         let first = usize::from(first);
-        let shard = self.shards.get(first).map_or(&[][..], Vec::as_slice);
-        let count = shard.len() / record;
-        let range = self.buckets.get(first).map(|each| each.range(&key, count));
-        let start = lower_bound(shard, record, &key, range.unwrap_or((0, count)));
-        shard
-            .get(start.saturating_mul(record)..)
-            .unwrap_or(&[])
-            .chunks_exact(record)
-            .filter_map(|row| row.split_at_checked(KEY_BYTES))
-            .take_while(move |(found, _)| *found == key.as_slice())
-            .map(|(_, digest)| digest)
+        let mut rest = match (self.shards.get(first), self.buckets.get(first)) {
+            (Some(shard), Some(buckets)) => buckets.records(shard, &key),
+            _ => &[][..],
+        };
+        std::iter::from_fn(move || {
+            let (row, after) = rest.split_at_checked(record)?;
+            rest = after;
+            row.split_at_checked(KEY_BYTES)
+        })
+        .skip_while(move |(found, _)| *found < key.as_slice())
+        .take_while(move |(found, _)| *found == key.as_slice())
+        .map(|(_, digest)| digest)
     }
 
     fn memory_bytes(&self) -> usize {
@@ -205,30 +208,6 @@ impl Column {
         let starts: usize = self.buckets.iter().map(|b| b.starts.capacity()).sum();
         records.saturating_add(starts.saturating_mul(size_of::<u32>()))
     }
-}
-
-/// Number of records whose key is lower, which is within the range.
-#[inline]
-fn lower_bound(
-    shard: &[u8],
-    record: usize,
-    key: &[u8; KEY_BYTES],
-    (mut low, mut high): (usize, usize),
-) -> usize {
-    let key = u128::from_be_bytes(*key);
-    while low < high {
-        let middle = low.saturating_add(high.saturating_sub(low) / 2);
-        let row = shard.get(middle.saturating_mul(record)..).unwrap_or(&[]);
-        if row
-            .first_chunk()
-            .is_some_and(|found| u128::from_be_bytes(*found) < key)
-        {
-            low = middle.saturating_add(1);
-        } else {
-            high = middle;
-        }
-    }
-    low
 }
 
 /// Pairs under way.
@@ -580,21 +559,28 @@ mod tests {
     #[test]
     fn keys_are_found_however_they_are_spread() {
         for count in 0..40u32 {
-            for spread in [2u32, 7, 300, 1600, 1 << 20, 1 << 26] {
-                let shard: Vec<u8> = (0..count)
-                    .flat_map(|n| [&(n * spread / 2).to_be_bytes()[..], &[0; 13]].concat())
-                    .collect();
-                let buckets = Buckets::of(&shard, 17);
-                for number in 0..90u32 {
+            for spread in [1u32, 7, 300, 1600, 1 << 18] {
+                let mut column = Column::new(1);
+                let key = |number: u32| {
                     let mut key = [0u8; KEY_BYTES];
-                    let value = u64::from(number) * u64::from(spread) / 4;
-                    key[..4].copy_from_slice(&(value as u32 & 0xff_ffff).to_be_bytes());
-                    let lower = shard.chunks(17).filter(|row| row[..16] < key[..]).count();
-                    let range = buckets.range(&key, count as usize);
-                    let found = lower_bound(&shard, 17, &key, range);
-                    let same_first_byte = shard.chunks(17).all(|row| row[0] == 0);
-                    if same_first_byte {
-                        assert_eq!(found, lower, "{count} {spread} {number}");
+                    key[..4].copy_from_slice(&(number * spread).to_be_bytes());
+                    key
+                };
+                for number in (0..count).rev() {
+                    column.push(&key(2 * number), &[1]);
+                    column.push(&key(2 * number), &[2]);
+                }
+                column.sort();
+                assert_eq!(
+                    (column.len(), column.paths),
+                    (2 * count as usize, count as usize)
+                );
+                for number in 0..90 {
+                    let listed: Vec<&[u8]> = column.digests(key(number)).collect();
+                    if number % 2 == 0 && number / 2 < count {
+                        assert_eq!(listed, [[1], [2]], "{count} {spread} {number}");
+                    } else {
+                        assert!(listed.is_empty(), "{count} {spread} {number}");
                     }
                 }
             }
