@@ -47,7 +47,8 @@ def test_the_labs_campaign_has_the_modes_of_ima_and_both_ways_of_handing_over() 
     assert isinstance(found.target, LabTarget)
     check_spec(found, found.target)
     assert [each.name for each in found.configurations] == ["ima-off", "ima-fix", "ima-enforce"]
-    assert {*STEPS, "transaction", "transaction by files"} <= {task.name for task in found.tasks}
+    names = {*JOINS, *STEPS, "transaction", "transaction by files"}
+    assert {task.name for task in found.tasks} == names
     machine = found.target.machine
     assert (machine.python, machine.ports) == (True, (8086, 8088))
 
