@@ -31,7 +31,7 @@ from excise.capture.store import (
 )
 from excise.collect.host import SET_AT_BOOT
 from excise.cost.facts import disagreements
-from excise.errors import CaptureError, EffectError, Refused, UsageError
+from excise.errors import CaptureError, EffectError, OutputError, Refused, UsageError
 
 _RUN_LINE: Final = b'\n{"kind":"run",'
 
@@ -95,7 +95,7 @@ def run_campaign(
         on_interrupt: Called when an interrupt is about to wait for what is in progress.
 
     Raises:
-        CaptureError: If `path` holds another campaign, is sealed, or cannot be written.
+        OutputError: If `path` holds another campaign, is sealed, or cannot be written.
         Refused: If the capture was begun under other conditions, such as another kernel.
         EffectError: If a configuration did not take effect; nothing was measured under it.
         HostError: If a program is missing, the kernel lacks a mechanism, or a guest fails.
@@ -155,7 +155,7 @@ def _opened(campaign: Campaign, path: Path, target: Target) -> Iterator[tuple[Ca
     with Capture.open(path) as capture:
         kept = capture.manifest.campaign
         if not kept:
-            raise CaptureError("holds imported data, not a campaign", source=str(path))
+            raise OutputError("holds imported data, not a campaign", source=str(path))
         before = from_plain(kept, source=str(path / MANIFEST))
         differing = _differing_keys(before, campaign)
         longer = differing == ["blocks"] and campaign.blocks > before.blocks
@@ -166,7 +166,7 @@ def _opened(campaign: Campaign, path: Path, target: Target) -> Iterator[tuple[Ca
             yield capture, 0
             return
         if differing and not longer:
-            raise CaptureError(
+            raise OutputError(
                 f"holds another campaign: {', '.join(differing)} differ",
                 source=str(path),
                 hint="Give another path with -o; the same campaign, or one of more blocks, goes on",
