@@ -13,10 +13,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import typer
 
 from excise.campaign import boot_state
 from excise.campaign.boot_state import BootState
-from excise.campaign.run import run_campaign
+from excise.campaign.run import Finished, run_campaign
 from excise.campaign.schedule import visits
 from excise.campaign.spec import Campaign, Configuration, Task
 from excise.campaign.target_spec import SshTarget
@@ -27,6 +28,7 @@ from excise.capture.journal import Event, Loss, RunHead
 from excise.capture.manifest import Manifest
 from excise.capture.store import Capture
 from excise.cli.main import main
+from excise.cli.run import conclude_interrupted
 from excise.collect.remote_boots import BootEntry, _grub_script
 from excise.errors import CaptureError, HostError, SpecError
 from ssh_servers import SshServer, ssh_server
@@ -230,6 +232,21 @@ def test_status_and_pause_say_what_was_done_and_changed(
     ]
     assert call("campaign", "status", str(path), "--json") == 0
     assert msgspec.json.decode(capsys.readouterr().out)["boots_failed"] == 3
+
+
+def test_a_pause_is_an_orderly_end_and_no_failure_of_the_unit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = capture_of(reboot_campaign(), tmp_path / "c")
+    finished = Finished(path=path, done=3, total=27, failed=0, interrupted=True)
+    with pytest.raises(typer.Exit) as ended:
+        conclude_interrupted(finished, as_json=False)
+    assert ended.value.exit_code == 130
+    boot_state.ask_to_pause(path)
+    with pytest.raises(typer.Exit) as ended:
+        conclude_interrupted(finished, as_json=False)
+    assert ended.value.exit_code == 0
+    assert capsys.readouterr().err.endswith("Paused after 3 of 27 runs\n")
 
 
 def test_pause_and_undo_are_for_campaigns_with_reboots(

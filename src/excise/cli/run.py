@@ -198,10 +198,17 @@ def tell_of_the_wait() -> None:
 
 def conclude_interrupted(finished: Finished, *, as_json: bool) -> None:
     """Say how an unfinished campaign goes on, and end the program; do nothing for a whole one."""
+    from excise.campaign.boot_state import wants_pause
+
     if finished.goes_down:
         _tell_of_the_boot(finished, as_json=as_json)
     if not finished.interrupted:
         return
+    if wants_pause(finished.path):
+        if as_json:
+            print_json({"paused": True, "done": finished.done, "total": finished.total})
+        typer.echo(f"Paused after {finished.done} of {finished.total} runs", err=True)
+        raise typer.Exit(0)
     if as_json:
         print_json({"interrupted": True, "done": finished.done, "total": finished.total})
     typer.echo(
