@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from excise.cost.predict import predict_added
 from excise.cost.tpm_catalogue import (
     PROXY_TPM,
     TRACED_TPM,
@@ -21,6 +22,8 @@ from excise.cost.tpm_catalogue import (
 )
 from excise.cost.tpm_polling import find_polling
 from excise.cost.tpm_record import (
+    EXTEND,
+    Command,
     TpmRecord,
     decode_record,
     encode_record,
@@ -28,6 +31,7 @@ from excise.cost.tpm_record import (
 )
 from excise.errors import FormatError, UsageError
 from excise.reference import load
+from excise.stats import summarise
 from tpm_datasets import SECRETS, bench_dataset
 
 MS = 1e6
@@ -161,6 +165,26 @@ def test_a_proxy_tells_its_error_on_the_tpm_where_both_are_known() -> None:
         assert proxy.mean_ns * (1 - proxy.error_ratio) < true_ns
         assert true_ns < proxy.mean_ns * (1 + proxy.error_ratio)
     assert proxy_units("x", {"Hash (256 B)": 1.0}).costs.keys() == {"none"}
+
+
+@pytest.mark.parametrize("waited", [0, 5])
+def test_a_bench_on_a_loaded_host_predicts_a_boot_as_a_quiet_one(
+    record: TpmRecord, waited: int
+) -> None:
+    values = np.random.default_rng(7).normal(1e6, 2e4, size=100)
+    values[:waited] = 30e6
+    found = summarise(values)
+    extend = Command(
+        name=EXTEND, n=found.n, min_ns=found.min, median_ns=found.median, mean_ns=found.mean,
+        p95_ns=float(np.quantile(values, 0.95)), max_ns=found.max, sd_ns=found.sd,
+    )  # fmt: skip
+    units = of_record(msgspec.structs.replace(record, commands=[extend]), source="r").units
+    cost = units.of("none")
+    assert ("the host was loaded" in cost.basis) == bool(waited)
+    prediction = predict_added(units, entries=10_000, mode="none")
+    assert prediction.predicted_ns == pytest.approx(10.0e9, rel=0.02)
+    assert prediction.low_ns is not None
+    assert prediction.low_ns < 10.0e9 * values[waited:].mean() / 1e6 < prediction.high_ns
 
 
 def test_a_tpm_is_placed_among_the_others(record: TpmRecord) -> None:
