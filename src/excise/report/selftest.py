@@ -67,6 +67,48 @@ def build_bench(
     starts, tests = start_costs(dataset), test_costs(dataset)
     families, uses = family_costs(dataset), use_costs(dataset)
     answers = cached_answers(dataset, on=on, cached=cached)
+    first = _first_section(dataset, starts, tests, families, answers, on=on)
+    off = dataset.manifest.baseline or ""
+    tabled = [
+        ("First use and second use", uses and _uses_table(uses, off=off, on=on)),
+        ("Loads in instructions", counted and _counted_table(counted)),
+        ("Self-tests of a kernel", boots and _boots_table(boots)),
+        ("Instructions of a start", profiles and _profiles_table(profiles)),
+    ]
+    return Report(
+        title=dataset.manifest.title,
+        sections=[
+            first,
+            *(Section(heading=name, blocks=[each]) for name, each in tabled if each),
+            *_looked_for(present, kernel),
+            *(_beside(other) for other in beside),
+        ],
+        facts=facts_of([dataset], private=False),
+        data={
+            "starts": _plain(starts),
+            "tests": [{**row, "first_use_ns": test.first_use_ns} for row, test in _pairs(tests)],
+            "families": _plain(families),
+            "uses": _plain(uses),
+            "cached": [_plain_answer(each) for each in answers],
+            "libraries": _plain(present),
+            "counted": [_plain_count(each) for each in counted],
+            "profiles": [_plain_profile(each) for each in profiles],
+            "kernel": dataclasses.asdict(kernel) if kernel is not None else None,
+            "boots": [_plain_boot(each) for each in boots],
+        },
+    )
+
+
+def _first_section(
+    dataset: Dataset,
+    starts: Sequence[StartCost],
+    tests: Sequence[TestCost],
+    families: Sequence[FamilyCost],
+    answers: Sequence[CachedAnswer],
+    *,
+    on: str,
+) -> Section:
+    """Return what a start costs: in sentences, tables, and a picture of each library."""
     blocks: list[Block] = [Paragraph(text=line, kind="result") for line in _sentences(starts, on)]
     blocks += [Paragraph(text=_answer(each), kind="result") for each in answers]
     blocks += [Paragraph(text=note) for note in dataset.manifest.notes]
@@ -74,84 +116,47 @@ def build_bench(
     if families:
         blocks.append(_families_table([each for each in families if each.configuration == on]))
     blocks += _tests_tables(tests, on)
-    charts = [
-        chart
-        for each in (attributions(dataset) if starts else [])
-        if each.configuration == on and each.task in dict.fromkeys(s.task for s in starts)
-        for chart in pictures.waterfalls([each])
-    ]
-    sections = [Section(heading="Self-tests at start", blocks=[*blocks, *charts])]
-    if uses:
-        table = _uses_table(uses, off=dataset.manifest.baseline or "", on=on)
-        sections.append(Section(heading="First use and second use", blocks=[table]))
-    if counted:
-        heading = "Loads in instructions"
-        sections.append(Section(heading=heading, blocks=[_counted_table(counted)]))
-    if boots:
-        sections.append(Section(heading="Self-tests of a kernel", blocks=[_boots_table(boots)]))
-    if profiles:
-        heading = "Instructions of a start"
-        sections.append(Section(heading=heading, blocks=[_profiles_table(profiles)]))
-    sections += _looked_for(present, kernel)
-    sections += [_beside(other) for other in beside]
-    return Report(
-        title=dataset.manifest.title,
-        sections=sections,
-        facts=facts_of([dataset], private=False),
-        data={
-            "starts": _plain(starts),
-            "tests": [{**row, "first_use_ns": test.first_use_ns} for row, test in _pairs(tests)],
-            "families": _plain(families),
-            "uses": _plain(uses),
-            "cached": [
-                {
-                    "task": each.task,
-                    "helps": each.helps,
-                    "tests": each.tests,
-                    "cached_tests": each.cached_tests,
-                    "ratio": each.ratio.ratio if each.ratio else None,
-                    "low": each.ratio.low if each.ratio else None,
-                    "high": each.ratio.high if each.ratio else None,
-                }
-                for each in answers
-            ],
-            "libraries": _plain(present),
-            "counted": [
-                {
-                    "machine": each.machine,
-                    "version": each.version,
-                    "configuration": each.configuration,
-                    "total": each.total,
-                    "tests": each.tests,
-                    "in_tests": each.in_tests,
-                    "remainder_share": each.remainder_share,
-                    "families": dict(each.families),
-                }
-                for each in counted
-            ],
-            "profiles": [
-                {
-                    "library": each.library,
-                    "forced": each.forced,
-                    "total": each.total,
-                    "objects": dict(each.objects),
-                    "self_tests": _plain(each.self_tests),
-                }
-                for each in profiles
-            ],
-            "kernel": dataclasses.asdict(kernel) if kernel is not None else None,
-            "boots": [
-                {
-                    "release": boot.release,
-                    "state": boot.state,
-                    "init_instructions": boot.init_instructions,
-                    "setup_instructions": boot.setup_instructions,
-                    "tests": dataclasses.asdict(boot.tests),
-                }
-                for boot in boots
-            ],
-        },
-    )
+    tasks = {start.task for start in starts}
+    for each in attributions(dataset) if starts else ():
+        if each.configuration == on and each.task in tasks:
+            blocks += pictures.waterfalls([each])
+    return Section(heading="Self-tests at start", blocks=blocks)
+
+
+def _plain_answer(answer: CachedAnswer) -> dict[str, Any]:
+    ratio = answer.ratio
+    return {
+        "task": answer.task,
+        "helps": answer.helps,
+        "tests": answer.tests,
+        "cached_tests": answer.cached_tests,
+        "ratio": ratio.ratio if ratio else None,
+        "low": ratio.low if ratio else None,
+        "high": ratio.high if ratio else None,
+    }
+
+
+def _plain_count(count: CountedCost) -> dict[str, Any]:
+    names = ("machine", "version", "configuration", "total", "tests", "in_tests", "remainder_share")
+    return {**{name: getattr(count, name) for name in names}, "families": dict(count.families)}
+
+
+def _plain_profile(profile: Any) -> dict[str, Any]:
+    return {
+        "library": profile.library,
+        "forced": profile.forced,
+        "total": profile.total,
+        "objects": dict(profile.objects),
+        "self_tests": _plain(profile.self_tests),
+    }
+
+
+def _plain_boot(boot: Any) -> dict[str, Any]:
+    names = ("release", "state", "init_instructions", "setup_instructions")
+    return {
+        **{name: getattr(boot, name) for name in names},
+        "tests": dataclasses.asdict(boot.tests),
+    }
 
 
 def _sentences(starts: Sequence[StartCost], on: str) -> list[str]:
