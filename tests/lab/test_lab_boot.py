@@ -9,7 +9,6 @@ import pytest
 
 from excise.capture.journal import Event, Loss, Run
 from excise.errors import UsageError
-from excise.events.one_boot import extend_mode
 from excise.lab.boot_policies import boot_policy
 from excise.lab.boot_stages import boot_of_guest, boot_records, kernel_mode
 from excise.lab.boots import BootArm, boot_arms, boot_machine, in_rounds
@@ -148,24 +147,26 @@ def test_commands_are_counted_by_name_in_the_tpms_byte_order() -> None:
     assert commands_of("") == ([], 0)
 
 
+LAZY = {"tpm_parameters": "disable_pcr_integrity\nsuspend_pcr\n"}
+
+
 @pytest.mark.parametrize(
-    ("release", "config", "cmdline", "mode"),
+    ("facts", "config", "mode"),
     [
-        ("6.12.1", {"CONFIG_TCG_TPM2_HMAC": "y"}, "", "lazy"),
-        ("6.11.4", {"CONFIG_TCG_TPM2_HMAC": "y"}, "", "hmac"),
-        ("6.12.1", {"CONFIG_TCG_TPM2_HMAC": "y"}, "tpm.disable_pcr_integrity=1", "none"),
-        ("6.12.1", {"CONFIG_TCG_TPM": "y"}, "", "none"),
-        ("6.12.1", {}, "", None),
+        (LAZY, {"CONFIG_TCG_TPM2_HMAC": "y"}, "lazy"),
+        (LAZY | {"tpm_null_name": "000b"}, {}, "lazy"),
+        (LAZY | {"tpm_disable_pcr_integrity": "N\n"}, {"CONFIG_TCG_TPM2_HMAC": "y"}, "lazy"),
+        (LAZY | {"tpm_disable_pcr_integrity": "Y\n"}, {"CONFIG_TCG_TPM2_HMAC": "y"}, "none"),
+        ({"tpm_parameters": "suspend_pcr\n"}, {"CONFIG_TCG_TPM2_HMAC": "y"}, "hmac"),
+        ({}, {"CONFIG_TCG_TPM2_HMAC": "y"}, None),
+        (LAZY, {"CONFIG_TCG_TPM": "y"}, "none"),
+        (LAZY, {}, None),
     ],
 )
-def test_how_extends_are_protected_follows_from_the_kernel_and_its_words(
-    release: str, config: dict[str, str], cmdline: str, mode: str | None
+def test_how_extends_are_protected_follows_from_what_the_kernel_shows(
+    facts: dict[str, str], config: dict[str, str], mode: str | None
 ) -> None:
-    assert kernel_mode(release, config=config, cmdline=cmdline) == mode
-
-
-def test_an_unknown_release_is_taken_as_a_session_each() -> None:
-    assert extend_mode("next-20260101", hmac=True) == "hmac"
+    assert kernel_mode(facts, config=config) == mode
 
 
 def test_what_a_trace_of_extends_lost_is_declared() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from pathlib import Path
@@ -56,6 +57,11 @@ def test_boots_under_policies_are_a_capture_that_goes_on(lab_cache: Path, tmp_pa
         assert list(row.stages) == ["shutdown", "firmware", "kernel", "initrd"]
         assert row.total is not None
     assert {boot.entries for boot in boots_of(dataset)} == {1, round(tcb.entries.median)}
+    assert {boot.mode for boot in boots_of(dataset)} == {"none"}
+    raw = list((path / "raw").glob("*.facts.json"))
+    assert len(raw) == 4
+    for facts in raw:  # by what is present the mode is known
+        assert "suspend_pcr" in json.loads(facts.read_text())["facts"]["tpm_parameters"]
 
 
 def test_a_debian_boots_by_stage(lab_cache: Path, tmp_path: Path) -> None:

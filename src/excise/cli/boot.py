@@ -122,7 +122,7 @@ def record(
     """
     from excise.collect.boot import current_boot
     from excise.errors import ExciseError, HostError
-    from excise.events.one_boot import extend_mode, merge_boot
+    from excise.events.one_boot import merge_boot
     from excise.formats.registry import Options, read
 
     found = current_boot()
@@ -142,7 +142,7 @@ def record(
         readings,
         configuration=configuration,
         entries=found.entries,
-        mode=None if found.hmac is None else extend_mode(found.release, hmac=found.hmac),
+        mode=found.mode,
         source="this host",
     )
     _write(output, inputs=list(found.outputs.items()), reading=reading, as_json=as_json, live=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from excise.collect.host import SECURITYFS, read_word
+from excise.collect.tpm.info import kernel_default
 
 _STAMPS: Final = ",".join(
     f"{prefix}TimestampMonotonic"
@@ -30,7 +31,6 @@ COMMANDS: Final = {
     "dmesg": ("dmesg",),
 }
 _TPM: Final = Path("/sys/class/tpm/tpm0")
-_PARAMETER: Final = Path("/sys/module/tpm/parameters/disable_pcr_integrity")
 _PATIENCE_S: Final = 60.0
 
 
@@ -42,15 +42,14 @@ class HostBoot:
         outputs: What each command of `COMMANDS` printed, by name.
         missing: Why a command gave nothing, by name.
         entries: Entries of the IMA list by now, None without one or without the right to read it.
-        hmac: Whether the kernel protects PCR extends by HMAC sessions; None without a TPM.
-        release: `uname -r` of the kernel.
+        mode: How the kernel protects PCR extends, as `extend_mode`; None without a TPM, and where
+            the kernel does not show it.
     """
 
     outputs: dict[str, bytes]
     missing: dict[str, str]
     entries: int | None
-    hmac: bool | None
-    release: str
+    mode: str | None
 
 
 def current_boot() -> HostBoot:
@@ -65,16 +64,11 @@ def current_boot() -> HostBoot:
             words = " ".join(word for word in command if not word.startswith("-"))
             missing[name] = f"{words}: {reason or 'it printed nothing'}"
     count = read_word(SECURITYFS / "ima" / "runtime_measurements_count")
-    hmac = None
-    if _TPM.is_dir():
-        # `null_name` is there where HMAC sessions are built in; the parameter, where it can be off.
-        hmac = (_TPM / "null_name").exists() and read_word(_PARAMETER) not in ("1", "Y")
     return HostBoot(
         outputs=outputs,
         missing=missing,
         entries=int(count) if count is not None and count.isdigit() else None,
-        hmac=hmac,
-        release=read_word(Path("/proc/sys/kernel/osrelease")) or "",
+        mode=kernel_default().mode if _TPM.is_dir() else None,
     )
 
 

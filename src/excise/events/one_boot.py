@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -20,25 +19,6 @@ _ORDER: Final = (systemd_show.NAME, systemd_analyze.NAME, dmesg.NAME)
 _FORMATS: Final = (*_ORDER, systemd_plot.NAME)
 _STAGE: Final = "stage"
 _FIRST: Final[tuple[str, ...]] = ("firmware", "loader", "kernel", "initrd", "soft_reboot")
-_LAZY_SINCE: Final = (6, 12)  # df745e25098d: the session is kept until user space needs the TPM
-_RELEASE = re.compile(r"(\d+)\.(\d+)")
-
-
-def extend_mode(release: str, *, hmac: bool) -> str:
-    """Return how a kernel protects PCR extends: `none`, `hmac` (a session each) or `lazy` (kept).
-
-    Args:
-        release: `uname -r`.
-        hmac: Whether it protects them at all.
-
-    Examples:
-        >>> extend_mode("6.11.4", hmac=True), extend_mode("6.12.1-arch", hmac=True)
-        ('hmac', 'lazy')
-    """
-    if not hmac:
-        return "none"
-    match = _RELEASE.match(release)
-    return "lazy" if match and (int(match[1]), int(match[2])) >= _LAZY_SINCE else "hmac"
 
 
 def merge_boot(

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from excise.capture.journal import Event, Loss, Run, RunHead
+from excise.collect.tpm.info import HMAC_OPTION, extend_mode
 from excise.errors import ExciseError
-from excise.events.one_boot import ENTRIES, extend_mode
+from excise.events.one_boot import ENTRIES
 from excise.formats import dmesg, systemd_analyze, systemd_show
 from excise.formats.registry import Options, Reading
 from excise.lab.tpm_traffic import FACT, TpmCommands, commands_of
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 BOOT: Final = "boot"
 SHUTDOWN: Final = "shutdown"
 STAGE: Final = "stage"
-HMAC_OPTION: Final = "CONFIG_TCG_TPM2_HMAC"
 PLAIN_EXTENDS: Final = "tpm.disable_pcr_integrity=1"
 
 
@@ -57,18 +57,20 @@ class GuestBoot:
         return sum(self.stages_ns.values())
 
 
-def kernel_mode(release: str, *, config: Mapping[str, str], cmdline: str) -> str | None:
-    """Return how a kernel protects PCR extends; None where its options are not known.
+def kernel_mode(facts: Mapping[str, str], *, config: Mapping[str, str]) -> str | None:
+    """Return how a guest's kernel protects PCR extends; None where it does not show it.
 
     Args:
-        release: `uname -r`.
-        config: Build options by name, empty when not known.
-        cmdline: Its command line.
+        facts: What the guest reported, by name.
+        config: Build options of its kernel by name, empty when not known.
     """
-    if not config:
-        return None
-    plain = PLAIN_EXTENDS in cmdline.split()
-    return extend_mode(release, hmac=config.get(HMAC_OPTION) == "y" and not plain)
+    parameters = facts.get("tpm_parameters")
+    built_in = config.get(HMAC_OPTION) == "y" if config else None
+    return extend_mode(
+        hmac=True if facts.get("tpm_null_name") else built_in,
+        lazy_flush=None if parameters is None else "disable_pcr_integrity" in parameters.split(),
+        parameter=facts.get("tpm_disable_pcr_integrity", "").strip() or None,
+    )
 
 
 def boot_of_guest(result: GuestResult) -> GuestBoot:
@@ -111,9 +113,7 @@ def boot_of_guest(result: GuestResult) -> GuestBoot:
         stages_ns=stages,
         shutdown_ns=None if saved is None else round((result.wall_s - saved) * 1e9),
         entries=int(entries) if entries.isdigit() else None,
-        mode=kernel_mode(
-            result.kernel.release, config=result.kernel.config, cmdline=result.cmdline
-        ),
+        mode=kernel_mode(result.facts, config=result.kernel.config),
         commands=commands,
         losses=losses,
         details=details,

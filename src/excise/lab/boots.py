@@ -21,11 +21,11 @@ from excise.capture import store
 from excise.capture.journal import Record, Run, Session
 from excise.capture.manifest import Fact, Manifest
 from excise.clock import Clock
+from excise.collect.tpm.info import HMAC_OPTION
 from excise.errors import UsageError
 from excise.lab.boot_policies import boot_policy
 from excise.lab.boot_stages import (
     BOOT,
-    HMAC_OPTION,
     PLAIN_EXTENDS,
     boot_of_guest,
     boot_records,
@@ -43,12 +43,6 @@ from excise.lab.workloads import boot_only, distinct_files
 # The kernel tests its timer for ten ticks, and panics where a loaded host delivers them too late.
 _TIMER: Final = "no_timer_check"
 _READ_FILES: Final = "find /work/ext4/many -type f | sort | xargs -n 500 cat >/dev/null\n"
-_HMAC_FACTS: Final = """\
-N=/sys/class/tpm/tpm0/null_name
-[ -e $N ] && fact tpm_null_name cat $N
-P=/sys/module/tpm/parameters/disable_pcr_integrity
-[ -e $P ] && fact tpm_disable_pcr_integrity cat $P
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +88,6 @@ class BootArm:
             preset=dataclasses.replace(
                 found,
                 mounted=found.mounted + (_READ_FILES if self.files else ""),
-                proof=_HMAC_FACTS + found.proof,
                 expectations=(*found.expectations, *self._expected(config)),
             ),
             plan=Plan(steps=(), files=distinct_files(self.files).files)

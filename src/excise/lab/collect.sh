@@ -26,6 +26,11 @@ fi
 [ -e /proc/sys/kernel/yama/ptrace_scope ] && fact yama_ptrace_scope cat /proc/sys/kernel/yama/ptrace_scope
 [ -e $S/evm ] && fact evm cat $S/evm
 if [ -d /sys/class/tpm/tpm0 ]; then
+    # What is present tells how the kernel protects PCR extends.
+    [ -e /sys/class/tpm/tpm0/null_name ] && fact tpm_null_name cat /sys/class/tpm/tpm0/null_name
+    P=/sys/module/tpm/parameters
+    [ -d $P ] && fact tpm_parameters ls $P
+    [ -e $P/disable_pcr_integrity ] && fact tpm_disable_pcr_integrity cat $P/disable_pcr_integrity
     # PCRs before the list: the list may then be longer than the PCRs tell, never shorter.
     for b in /sys/class/tpm/tpm0/pcr-*; do
         for f in "$b"/*; do

@@ -230,6 +230,24 @@ def firmware_text(first: int, second: int, *, as_date: bool = False) -> str:
     return ".".join(map(str, parts))
 
 
+def extend_mode(*, hmac: bool | None, lazy_flush: bool | None, parameter: str | None) -> str | None:
+    """Return how a kernel protects PCR extends: `none`, `hmac` (a session each), `lazy` (kept).
+
+    Args:
+        hmac: Whether sessions are built in; None where it cannot be told.
+        lazy_flush: Whether a session is kept until user space needs the TPM; None if not told.
+        parameter: Value of the module's `disable_pcr_integrity`, which came with lazy flush.
+
+    Returns:
+        The mode, or None where what is known does not tell it.
+    """
+    if hmac is None:
+        return None
+    if not hmac or parameter in ("Y", "1"):
+        return "none"
+    return None if lazy_flush is None else "lazy" if lazy_flush else "hmac"
+
+
 def kernel_default(
     *,
     config: Path | None = None,
@@ -271,15 +289,12 @@ def kernel_default(
             reasons=tuple(reasons),
         )  # fmt: skip
     integrity = hmac and parameter not in ("Y", "1")
-    mode = None if integrity and lazy is None else "none"
-    if integrity and lazy is not None:
-        mode = "lazy" if lazy else "hmac"
     return KernelDefault(
         release=name,
         hmac=hmac,
         lazy_flush=lazy,
         pcr_integrity=integrity,
-        mode=mode,
+        mode=extend_mode(hmac=hmac, lazy_flush=lazy, parameter=parameter),
         reasons=tuple(reasons),
     )
 
