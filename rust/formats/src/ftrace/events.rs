@@ -17,6 +17,7 @@ impl Graph {
         self.count_event(name);
         let rest = text.get(end + 1..).unwrap_or(&[]).trim_ascii_start();
         match name {
+            _ if self.interrupt(place, fields, name) => {}
             b"sys_enter" => {
                 if let Some(number) = syscall_number(rest) {
                     self.report.raw_syscalls = true;
@@ -29,13 +30,6 @@ impl Graph {
                 }
             }
             b"sched_switch" => self.gave_cpu_away(place, rest, fields.time_ns),
-            _ if interrupt(name).is_some() => {
-                if interrupt(name) == Some(true) {
-                    self.interrupt_begins(place, fields.time_ns);
-                } else {
-                    self.interrupt_ends(place, fields.time_ns);
-                }
-            }
             _ if rest.starts_with(b"(") => self.probe(place, fields, rest),
             _ => self.named_syscall_event(place, fields, name, text),
         }
@@ -61,6 +55,16 @@ impl Graph {
     fn cpu_of(&mut self, place: Place) -> Option<&mut super::tasks::Cpu> {
         self.tasks
             .cpu((place.number != NONE).then_some(place.number))
+    }
+
+    /// Take an event of an interrupt; whether it is one.
+    fn interrupt(&mut self, place: Place, fields: &Fields<'_>, name: &[u8]) -> bool {
+        match begins_interrupt(name) {
+            Some(true) => self.interrupt_begins(place, fields.time_ns),
+            Some(false) => self.interrupt_ends(place, fields.time_ns),
+            None => return false,
+        }
+        true
     }
 
     /// An interrupt begins, of hardware or a soft one. Where functions of it are open already, they
@@ -304,7 +308,7 @@ impl Graph {
 }
 
 /// Whether an event tells that an interrupt begins, or that one ends; None for other events.
-fn interrupt(name: &[u8]) -> Option<bool> {
+fn begins_interrupt(name: &[u8]) -> Option<bool> {
     const KINDS: [&[u8]; 14] = [
         b"irq_handler",
         b"softirq",

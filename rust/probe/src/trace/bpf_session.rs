@@ -3,7 +3,7 @@
 use super::bpf::{self, Attached, Followed, Probed, Running, Start};
 use super::options::Subject;
 use super::session::{empty, Ended, Traced, Work, EMPTY, OUTER};
-use super::subject::{self, Held};
+use super::subject;
 use crate::error::ProbeError;
 use crate::sys::clock::Clock;
 use crate::sys::fd;
@@ -68,10 +68,7 @@ impl Work<'_> {
         output: &mut File,
         calibration: &mut File,
     ) -> Result<Ended, ProbeError> {
-        let held = match &self.options.subject {
-            Subject::Command(command) => Some(Held::start(command)?),
-            _ => None,
-        };
+        let held = self.start_held()?;
         let followed = match &self.options.subject {
             Subject::All => Followed::All,
             other => Followed::Threads(subject::threads(other, held.as_ref())?),

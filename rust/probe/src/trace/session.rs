@@ -6,7 +6,7 @@ use super::functions::{self, Available};
 use super::options::{Options, Subject};
 use super::report::{self, Run, Summary};
 use super::state::{self, State, StateFile};
-use super::subject::{self, Held};
+use super::subject::{self, Held, Printed};
 use super::tracefs::{self, Folder};
 use super::{kernel_hooks, make_instance, Answer};
 use crate::error::ProbeError;
@@ -47,11 +47,17 @@ pub fn run(options: &Options) -> Result<Answer, ProbeError> {
         pipe: None,
         written: 0,
         full: false,
+        printed: None,
         calibrated: None,
     };
     let outcome = tracefs::mount(&found).and_then(|()| work.trace(&mut output, &mut calibration));
     work.pipe = None; // an instance that is read from cannot be removed
     let undone = work.file.undo();
+    if let Some(printed) = work.printed.take() {
+        printed
+            .print()
+            .map_err(|error| ProbeError::step("the command's output", &error))?;
+    }
     let summary = outcome?;
     undone?;
     let code = match summary.stopped && matches!(options.subject, Subject::Command(_)) {
@@ -96,6 +102,8 @@ pub(super) struct Work<'a> {
     pub(super) written: u64,
     /// Whether the trace is as long as it may be.
     full: bool,
+    /// What the last of several runs printed.
+    printed: Option<Printed>,
     /// What bpftrace's own cost was measured with.
     pub(super) calibrated: Option<Attached>,
 }
@@ -293,10 +301,9 @@ impl Work<'_> {
 
     /// Run the command to its end without the tracer.
     pub(super) fn run_untraced(&mut self) -> Result<Ended, ProbeError> {
-        let Subject::Command(command) = &self.options.subject else {
+        let Some(held) = self.start_held()? else {
             return Err(ProbeError::Usage("--pairs needs a command".to_owned()));
         };
-        let held = Held::start(command)?;
         let ended = self.run_held(&held)?;
         match self.stopped {
             false => Ok(ended),
@@ -304,6 +311,19 @@ impl Work<'_> {
                 "a signal ended a run without the tracer: there is no trace".to_owned(),
             )),
         }
+    }
+
+    /// Start the command, if there is one, held. Of several runs the output is printed once.
+    pub(super) fn start_held(&mut self) -> Result<Option<Held>, ProbeError> {
+        let Subject::Command(command) = &self.options.subject else {
+            return Ok(None);
+        };
+        if self.options.pairs == 0 {
+            return Held::start(command).map(Some);
+        }
+        let (held, printed) = Held::start_kept(command)?;
+        self.printed = Some(printed);
+        Ok(Some(held))
     }
 
     /// Let a held command run to its end.
@@ -373,10 +393,7 @@ impl Work<'_> {
 
     /// Trace the subject until its end, the end of the time, or a signal.
     fn follow(&mut self, folder: &Folder, output: &mut File) -> Result<Ended, ProbeError> {
-        let held = match &self.options.subject {
-            Subject::Command(command) => Some(Held::start(command)?),
-            _ => None,
-        };
+        let held = self.start_held()?;
         match &self.options.subject {
             Subject::All => subject::set_all_but_us(folder)?,
             other => subject::set_processes(folder, &subject::threads(other, held.as_ref())?)?,

@@ -4,14 +4,14 @@ use super::options::Subject;
 use super::tracefs::Folder;
 use crate::error::{describe, ProbeError};
 use crate::launch::find_program;
-use crate::sys::hold;
 use crate::sys::process::{self, Ending, Pid, Usage};
+use crate::sys::{fd, hold};
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Seek};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -23,9 +23,47 @@ pub struct Held {
     pub pidfd: OwnedFd,
 }
 
+/// What a command prints, kept until it is wanted.
+pub struct Printed {
+    output: File,
+    errors: File,
+}
+
+impl Printed {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            output: fd::memory_file(c"output")?.into(),
+            errors: fd::memory_file(c"errors")?.into(),
+        })
+    }
+
+    /// Print it where the command would have.
+    pub fn print(mut self) -> io::Result<()> {
+        self.output.rewind()?;
+        io::copy(&mut self.output, &mut io::stdout())?;
+        self.errors.rewind()?;
+        io::copy(&mut self.errors, &mut io::stderr())?;
+        Ok(())
+    }
+}
+
 impl Held {
+    /// Start a command and wait until it has stopped itself; what it prints is kept.
+    pub fn start_kept(command: &[OsString]) -> Result<(Self, Printed), ProbeError> {
+        let failed = |error| ProbeError::step("memfd_create", &error);
+        let printed = Printed::new().map_err(failed)?;
+        let output = printed.output.try_clone().map_err(failed)?;
+        let errors = printed.errors.try_clone().map_err(failed)?;
+        let held = Self::begin(command, Stdio::from(output), Stdio::from(errors))?;
+        Ok((held, printed))
+    }
+
     /// Start a command and wait until it has stopped itself.
     pub fn start(command: &[OsString]) -> Result<Self, ProbeError> {
+        Self::begin(command, Stdio::inherit(), Stdio::inherit())
+    }
+
+    fn begin(command: &[OsString], output: Stdio, errors: Stdio) -> Result<Self, ProbeError> {
         let own = std::env::current_exe()
             .map_err(|error| ProbeError::step("readlink /proc/self/exe", &error))?;
         let failed = |error: io::Error| ProbeError::step("start of the command", &error);
@@ -37,12 +75,14 @@ impl Held {
         let program = find_program(&name.to_string_lossy(), &path, None).map_err(|error| {
             ProbeError::Usage(format!("{}: {}", name.to_string_lossy(), describe(&error)))
         })?;
-        // Standard input, output and error are the command's; its signal mask is emptied by std.
+        // Its signal mask is emptied by std.
         let child = Command::new(own)
             .arg("held")
             .arg("--")
             .arg(OsStr::from_bytes(program.to_bytes()))
             .args(arguments)
+            .stdout(output)
+            .stderr(errors)
             .spawn()
             .map_err(failed)?;
         let pid =
