@@ -11,12 +11,12 @@ import typer
 
 from excise.cli import lab_boot, lab_demo, lab_hmac, lab_kernel, lab_trace
 from excise.cli.options import FormatOption, JsonOption, print_json, print_report, split_words
-from excise.cli.steps import steps_bar
+from excise.cli.steps import guests_bar
 from excise.errors import UsageError
 from excise.units import parse_hex
 
 if TYPE_CHECKING:
-    from excise.lab import GuestResult, Machine, Plan, Preset, Progress
+    from excise.lab import GuestResult, Machine, Plan, Preset
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -134,7 +134,7 @@ def compare_(
         planned = preset_jobs(machines[0], presets=names, only=only)
         title = f"Presets on kernel {Path(machines[0].kernel).name}"
     everything = [planned[0], *twin_jobs(planned[0], number=twins), *planned[1:]]
-    with _capture(output, jobs=everything, title=title) as add, guests_progress() as show:
+    with _capture(output, jobs=everything, title=title) as add, guests_bar() as show:
         found = compare(planned, twins=twins, parallel=jobs, on_progress=show, on_result=add)
     report = build_lab_comparison(found, title=title)
     print_report(report, format_name=format_name, as_json=as_json)
@@ -212,7 +212,7 @@ def run_(
         for name in split_words(preset)
     ]
     title = f"Lab: {' '.join(words) if words else workload}"
-    with _capture(output, jobs=planned, title=title) as add, guests_progress() as show:
+    with _capture(output, jobs=planned, title=title) as add, guests_bar() as show:
         outcomes = run_all(planned, parallel=jobs, on_progress=show, on_result=add)
     results = [each for each in outcomes if not isinstance(each, GuestFailure)]
     described = [_described(result, qualifying_data=nonce) for result in results]
@@ -361,13 +361,6 @@ def _capture(output: str | None, *, jobs: Any, title: str) -> Iterator[Callable[
         Path(output), jobs=jobs, title=title, baseline=baseline, version=__version__
     ) as capture:
         yield capture.add
-
-
-@contextmanager
-def guests_progress() -> Iterator[Callable[[Progress], None]]:
-    """Give the function to call at each stage of each guest; a bar on a terminal."""
-    with steps_bar(progress=True) as show:
-        yield lambda at: show(f"{at.configuration}: {at.stage}", at.done, at.total)
 
 
 def _say_written(output: str | None) -> None:

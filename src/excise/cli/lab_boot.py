@@ -69,7 +69,7 @@ def boot(
     Example: excise lab boot --kernel own --cmdline initcall_debug --ima off -n 1
     """
     from excise import __version__
-    from excise.cli.lab import guests_progress
+    from excise.cli.steps import guests_bar
     from excise.lab.boots import boot_arms, boot_machine, run_boots
     from excise.lab.machine import read_machine
     from excise.report.boot import build_boots
@@ -82,7 +82,7 @@ def boot(
         raise UsageError("needs --root initramfs: there init reads them", source=f"--files {files}")
     guest = boot_machine(base, root=root)
     arms = boot_arms(kernels=kernels, policies=policies, words=cmdline.split(), files=counts)
-    with guests_progress() as show:
+    with guests_bar() as show:
         failures = run_boots(
             arms,
             machine=guest,

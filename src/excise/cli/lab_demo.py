@@ -96,8 +96,8 @@ def demo(
 
 def _verified_guest(path: Path, *, kernel: str) -> VerifiedGuest:
     from excise.campaign.lab_demo import verified_guest
-    from excise.cli.lab import guests_progress
+    from excise.cli.steps import guests_bar
 
-    with guests_progress() as show:
+    with guests_bar() as show:
         beside = path.with_name(f"{path.stem}-tpm.excise")
         return verified_guest(beside, kernel=kernel, on_progress=show)

@@ -42,12 +42,12 @@ def hmac(
     Example: excise lab hmac --boots 3 -o hmac.excise
     """
     from excise import __version__
-    from excise.cli.lab import guests_progress
+    from excise.cli.steps import guests_bar
     from excise.lab.boots import boot_machine
     from excise.lab.hmac import hmac_modes, run_hmac
     from excise.report.hmac import build_hmac
 
-    with guests_progress() as show:
+    with guests_bar() as show:
         failures = run_hmac(
             hmac_modes(kernel=kernel, without=without),
             machine=boot_machine(root=root),

@@ -49,7 +49,7 @@ def trace(
     Example: excise lab trace --preset none,selinux-enforcing --workload stat,open_close
     """
     from excise import __version__
-    from excise.cli.lab import guests_progress
+    from excise.cli.steps import guests_bar
     from excise.lab import GuestFailure, run_all
     from excise.lab.record import LabCapture
     from excise.lab.trace import TASKS, traced_jobs
@@ -66,7 +66,7 @@ def trace(
             baseline=names[0],
             version=__version__,
         ) as capture,
-        guests_progress() as show,
+        guests_bar() as show,
     ):
         outcomes = run_all(planned, parallel=jobs, on_progress=show, on_result=capture.add)
     failures = [each for each in outcomes if isinstance(each, GuestFailure)]

@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from excise.lab import Progress
 
 
 @contextmanager
@@ -38,3 +42,10 @@ def steps_bar(progress: bool) -> Iterator[Callable[[str, int, int | None], None]
             bar.update(task, description=text, completed=done, total=total)
 
         yield update
+
+
+@contextmanager
+def guests_bar() -> Iterator[Callable[[Progress], None]]:
+    """Give the function to call at each stage of each guest: a bar on a terminal only."""
+    with steps_bar(progress=True) as show:
+        yield lambda at: show(f"{at.configuration}: {at.stage}", at.done, at.total)
