@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -44,6 +45,34 @@ def test_a_fleet_in_a_store_gives_what_it_gives_on_disk(tmp_path: Path, memory: 
     here, there = by_host(run_round(tmp_path)), by_host(run_round(f"{memory}/hosts"))
     assert {n: s.verdict for n, s in here.items()} == {n: s.verdict for n, s in there.items()}
     assert [s.verdict for s in there.values()] == ["PASSED", "FAILED", "PASSED"]
+
+
+def test_a_fleet_in_an_archive_gives_what_it_gives_on_disk_also_when_it_is_replaced(
+    tmp_path: Path,
+) -> None:
+    fleet, store = tmp_path / "fleet", SqliteStore(tmp_path / "s.sqlite")
+    write_fleet(fleet, 3)
+    archive = shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path, "fleet")
+    url = f"zip://fleet::{archive}"
+    assert [s.verdict for s in by_host(run_round(url, store=store)).values()] == ["PASSED"] * 3
+    write_host(fleet, "host-001", [*entries_of("host-001"), ng("/new", b"1")])
+    (fleet / "host-002" / "pcrs.txt").write_text("sha256:\n  10: 0x" + "11" * 32 + "\n")
+    shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path, "fleet")
+    found = by_host(run_round(url, store=store))
+    assert [s.verdict for s in found.values()] == ["PASSED", "PASSED", "FAILED"]
+    assert found["host-001"].new_entries == 1
+    top = shutil.make_archive(str(tmp_path / "top"), "zip", fleet)
+    assert len(by_host(run_round(f"zip://::{top}"))) == 3
+
+
+def test_archive_that_is_none_or_not_named_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.zip").write_text("no archive")
+    with pytest.raises(FormatError, match="cannot be opened"):
+        run_round(f"zip://::{tmp_path / 'bad.zip'}")
+    with pytest.raises(FormatError, match="No such file"):
+        run_round(f"zip://::{tmp_path / 'none.zip'}")
+    with pytest.raises(UsageError, match="unknown kind of URL 'nonsense'"):
+        run_round("nonsense://x")
 
 
 def test_only_the_new_end_of_a_list_elsewhere_is_fetched(

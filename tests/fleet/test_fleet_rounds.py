@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -144,19 +145,11 @@ def test_progress_tells_the_rate_and_the_time_left(tmp_path: Path) -> None:
     assert seen[-1].left_s == 0
 
 
-def test_ctrl_c_of_the_program_keeps_what_is_done_and_leaves_no_process(tmp_path: Path) -> None:
-    fleet, state = tmp_path / "fleet", tmp_path / "s.sqlite"
-    names = write_fleet(fleet, 300)
-    argv = [
-        str(Path(sys.executable).with_name("excise")),
-        "fleet",
-        "verify",
-        str(fleet),
-        "--workers",
-        "1",
-    ]
+def start_verify(fleet: Path, state: Path, *options: str) -> subprocess.Popen[str]:
+    """Start the program in a session of its own, and wait until the first hosts are kept."""
+    excise = str(Path(sys.executable).with_name("excise"))
     process = subprocess.Popen(
-        [*argv, "--state", str(state), "--results", str(tmp_path / "r")],
+        [excise, "fleet", "verify", str(fleet), "--workers", "1", "--state", str(state), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -165,6 +158,13 @@ def test_ctrl_c_of_the_program_keeps_what_is_done_and_leaves_no_process(tmp_path
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not _kept(state):
         time.sleep(0.01)
+    return process
+
+
+def test_ctrl_c_of_the_program_keeps_what_is_done_and_leaves_no_process(tmp_path: Path) -> None:
+    fleet, state = tmp_path / "fleet", tmp_path / "s.sqlite"
+    names = write_fleet(fleet, 300)
+    process = start_verify(fleet, state, "--results", str(tmp_path / "r"))
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     kept = _kept(state)
@@ -176,6 +176,33 @@ def test_ctrl_c_of_the_program_keeps_what_is_done_and_leaves_no_process(tmp_path
             out.split()
         )
     assert _ends_within(process.pid, 10)
+
+
+def test_program_that_is_killed_keeps_what_came_in_and_leaves_no_process(tmp_path: Path) -> None:
+    fleet, state = tmp_path / "fleet", tmp_path / "s.sqlite"
+    write_fleet(fleet, 300)
+    process = start_verify(fleet, state)
+    process.kill()
+    process.communicate(timeout=30)  # ends when nobody holds the pipes any more
+    assert _kept(state) > 0
+    assert _ends_within(process.pid, 10)
+
+
+def test_death_of_what_forks_the_workers_costs_no_host(tmp_path: Path) -> None:
+    write_fleet(tmp_path, 40)
+    killed: list[int] = []
+
+    def kill(progress: Progress) -> None:
+        forks = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+        if not killed and progress.done < progress.total:
+            killed.append(forks)
+            os.kill(forks, signal.SIGKILL)
+
+    done = verify_fleet(
+        find_hosts([str(tmp_path)]), engine=PoolEngine(2), settings=Settings(), progress=kill
+    )
+    assert killed
+    assert [state.verdict for state in done.states()] == ["PASSED"] * 40
 
 
 def _ends_within(group: int, timeout_s: float) -> bool:

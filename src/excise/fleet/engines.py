@@ -9,6 +9,7 @@ import contextlib
 import multiprocessing
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -23,6 +24,8 @@ from excise.fleet.worker import Batch, appraise_batch, keep_policy, prepare, sta
 DEFAULT_MEMORY_BYTES: Final = 2 << 30
 """Private memory a worker of a pool may have; a list of any length takes some tens of MiB."""
 _MANAGER_END_S: Final = 2.0
+_STARTS: Final = 5
+_PAUSE_S: Final = 0.2
 
 
 class Engine(Protocol):
@@ -144,9 +147,9 @@ class PoolEngine:
             return self._pool.submit(
                 self.work, jobs, settings=self._settings, policy_path=self._policy_path
             )
-        except BrokenProcessPool as error:
+        except (BrokenProcessPool, OSError, EOFError) as error:
             broken: Future[Batch] = Future()
-            broken.set_exception(error)
+            broken.set_exception(BrokenProcessPool(str(error)))
             return broken
 
     def died(self, error: BaseException) -> bool:
@@ -154,8 +157,29 @@ class PoolEngine:
         return isinstance(error, BrokenProcessPool)
 
     def renew(self) -> None:
-        """Start new processes in place of those of a broken pool."""
-        self._kill()
+        """Start new processes in place of those of a broken pool.
+
+        Raises:
+            HostError: They cannot be started.
+        """
+        for _ in range(_STARTS):
+            self._kill()
+            try:
+                self._wait_for(self._started().submit(prepare, self._settings, self._policy_path))
+            except (OSError, EOFError):
+                # What forks them was killed, and starts anew once that is noticed.
+                time.sleep(_PAUSE_S)
+            except (BrokenProcessPool, MemoryError):
+                break
+            else:
+                return
+        raise HostError(
+            "its processes die before they have done anything",
+            source=self.name,
+            hint="There may be too little memory: see --memory-limit and --workers.",
+        )
+
+    def _started(self) -> ProcessPoolExecutor:
         # Forked from a process that has imported everything once. Not from this one, which may have
         # threads (of Polars, of a progress bar) with locks.
         context = multiprocessing.get_context("forkserver")
@@ -166,14 +190,7 @@ class PoolEngine:
             initializer=start_worker,
             initargs=(self._memory_limit_bytes,),
         )
-        try:
-            self._wait_for(self._pool.submit(prepare, self._settings, self._policy_path))
-        except (BrokenProcessPool, MemoryError) as error:
-            raise HostError(
-                "its processes die before they have done anything",
-                source=self.name,
-                hint="There may be too little memory: see --memory-limit and --workers.",
-            ) from error
+        return self._pool
 
     def _wait_for(self, future: Future[None]) -> None:
         """Wait until a future is done, or the pool has nobody left who would finish it."""

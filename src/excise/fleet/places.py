@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from excise.errors import FormatError, HostError, UsageError
 
 PART: Final = ".part"
+_ARCHIVES: Final = ("zip", "tar", "libarchive")
 
 
 class Item(NamedTuple):
@@ -68,7 +70,7 @@ def folder_at(url: str) -> Folder:
     """
     if "://" not in url or url.startswith("file://"):
         return LocalFolder(str(Path(url.removeprefix("file://")).absolute()))
-    folder = RemoteFolder(url.rstrip("/"))
+    folder = RemoteFolder(url if url.endswith("://") else url.rstrip("/"))
     folder.file_system()
     return folder
 
@@ -105,7 +107,7 @@ class LocalFolder:
             raise FormatError(
                 f"cannot be read ({error.strerror})",
                 source=self.url,
-                hint="Name a folder with one folder a host.",
+                hint="Name a folder with one folder a host; an archive of it is zip://::FILE.",
             ) from error
         return sorted(found)
 
@@ -165,44 +167,78 @@ def _item(entry: os.DirEntry[str]) -> Item:
     return Item(entry.name, entry.is_dir(), entry.is_file(), size, state.st_mtime_ns)
 
 
+def _parted(url: str) -> tuple[str, str, str]:
+    """Return a URL's part that has the path, and what stands before and behind it in a chain."""
+    parts = url.split("::")
+    at = next(index for index, part in enumerate(parts) if "://" in part)
+    before, behind = (part + "::" for part in parts[:at]), ("::" + part for part in parts[at + 1 :])
+    return "".join(before), parts[at], "".join(behind)
+
+
+def _joined(url: str, name: str) -> str:
+    return url + name if url.endswith("/") else f"{url}/{name}"
+
+
+@lru_cache(maxsize=16)
+def _file_system(url: str) -> Any:
+    import fsspec
+    from fsspec.core import url_to_fs
+
+    return url_to_fs(url)[0] if "://" in url else fsspec.filesystem(url)
+
+
+def forget_stores() -> None:
+    """Open archives anew from here on: one may have been replaced by another of its name."""
+    _file_system.cache_clear()
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteFolder:
     """A folder in any store that fsspec knows: `s3://`, `gs://`, `https://`, `sftp://`, `memory://`.
 
-    Credentials and other settings come from where fsspec takes them: its configuration files and
-    the environment.
+    Also in chains of them, such as `zip://hosts::s3://evidence/today.zip`. Credentials and other
+    settings come from where fsspec takes them: its configuration files and the environment.
     """
 
     url: str
 
     def file_system(self) -> Any:
-        """Return fsspec's object for the store, one a process.
+        """Return fsspec's object for the store, one a process until `forget_stores`.
 
         Raises:
+            FormatError: What a chain ends in cannot be opened.
             HostError: fsspec, or what it needs for this kind of URL, is not installed.
             UsageError: The kind of URL is unknown.
         """
-        kind = self.url.partition("://")[0]
+        before, here, behind = _parted(self.url)
+        kind = here.partition("://")[0]
+        hint = f"An archive's URL is {kind}://::FILE, or {kind}://FOLDER::URL."
+        hint = hint if kind in _ARCHIVES else ""
         try:
-            import fsspec
-
-            return fsspec.filesystem(kind)
+            return _file_system(f"{before}{kind}://{behind}" if before or behind else kind)
         except ImportError as error:
             raise HostError(
                 f"{kind}:// needs a package that is not installed ({error})",
                 source=self.url,
                 hint="pip install 'excise[fleet]', and what fsspec names for this kind of URL.",
             ) from error
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
+            if kind in _ARCHIVES:
+                raise UsageError(
+                    "does not say of which archive", source=self.url, hint=hint
+                ) from error
             raise UsageError(f"unknown kind of URL {kind!r}", source=self.url) from error
+        except Exception as error:  # BadZipFile, and whatever else a store has of its own
+            raise FormatError(f"cannot be opened ({error})", source=self.url, hint=hint) from error
 
     def _path(self, name: str = "") -> str:
-        url = f"{self.url}/{name}" if name else self.url
-        return str(self.file_system()._strip_protocol(url))
+        _, here, _ = _parted(self.url)
+        return str(self.file_system()._strip_protocol(_joined(here, name) if name else here))
 
     def child(self, name: str) -> RemoteFolder:
         """Return the folder of that name in it."""
-        return RemoteFolder(f"{self.url}/{name}")
+        before, here, behind = _parted(self.url)
+        return RemoteFolder(before + _joined(here, name) + behind)
 
     def items(self) -> list[Item]:
         """Return what is in it, sorted by name.
@@ -214,7 +250,9 @@ class RemoteFolder:
             files = self.file_system()
             # A store may keep a listing; what a host sent since is what is asked for.
             files.invalidate_cache(self._path())
-            listed = files.ls(self._path() + ("/" if self.url.startswith("http") else ""))
+            listed = files.ls(
+                self._path() + ("/" if self.url.startswith("http") else ""), detail=True
+            )
         own = self._path().rstrip("/")
         return sorted(
             _remote_item(each) for each in listed if each["name"].rstrip("/") not in ("", own)

@@ -22,7 +22,7 @@ from excise.evidence.checks import Outcome
 from excise.evidence.policy import Policy
 from excise.fleet.engines import Engine
 from excise.fleet.layout import sort_items
-from excise.fleet.places import folder_at
+from excise.fleet.places import folder_at, forget_stores
 from excise.fleet.records import CheckRow, HostJob, HostState, Settings, decode_state, outline_of
 from excise.fleet.stores import StateStore
 from excise.fleet.worker import Batch
@@ -101,6 +101,7 @@ def find_hosts(urls: Iterable[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     named = list(urls)
+    forget_stores()
     for url in named:
         folder = folder_at(url)
         items = folder.items()

@@ -5,9 +5,11 @@ A worker gets hosts and gives back encoded states; it keeps nothing but policies
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +54,9 @@ def appraise_batch(
         policy_path: Where the compiled policy is, if this worker does not have it yet.
     """
     from excise.fleet.host import appraise_host
+    from excise.fleet.places import forget_stores
 
+    forget_stores()
     began = time.thread_time_ns()
     policy = _policy(settings, policy_path)
     states = tuple(appraise_host(job, policy=policy, settings=settings).encode() for job in jobs)
@@ -109,5 +113,14 @@ def start_worker(memory_limit_bytes: int | None) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_leader, daemon=True).start()
     if memory_limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_limit_bytes, memory_limit_bytes))
+
+
+def _end_with_leader() -> None:
+    """End this process when its leader was killed: the pool itself would wait for ever."""
+    leader = multiprocessing.parent_process()
+    if leader is not None:
+        leader.join()
+        os._exit(1)
