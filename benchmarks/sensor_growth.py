@@ -1,10 +1,10 @@
 """How *collect* grows with the kernel's list: incremental against the whole log, in a lab guest.
 
-python -m benchmarks sensor_growth [--transactions 10000] [--entries 3] [--every 200] [--fill 0]
-    [--picture growth.png] [--keep rows.json]
+python -m benchmarks sensor_growth [--transactions 10000] [--entries 3] [--whole 100] [--fill 0]
+    [--seconds 7200] [--picture growth.png] [--keep rows.json]
 
-A guest with `ima_policy=tcb` and a software TPM collects again and again while each transaction
-adds entries to its list. Prints the Markdown of RESULTS.md.
+A guest with `ima_policy=tcb` and a software TPM collects again and again, list and all PCRs, while
+each transaction adds entries to its list. Prints the Markdown of RESULTS.md.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from excise.lab import Machine, Plan, preset, run_guest
 from excise.lab.disk import WorkFile
+from excise.lab.host_share import ROOT
 from excise.lab.plan import Step
 from excise.lab.workloads import proof_files
 from excise.report.charts import draw
@@ -29,7 +30,10 @@ from excise.stats import growth
 
 def measured(*numbers: int, timeout_s: float) -> Any:
     script = Path(__file__).with_name("_sensor_growth_guest.py").read_bytes()
-    words = ("python", "/work/ext4/growth.py", *map(str, numbers))
+    # Where the programs of this host's Python see it, which were given /sys before.
+    trace = f"mount -t tracefs tracefs {ROOT}/sys/kernel/tracing"
+    script_words = " ".join(["exec python /work/ext4/growth.py", *map(str, numbers)])
+    words = ("sh", "-c", f"{trace} && {script_words}")
     plan = Plan(
         steps=(Step(task="growth", command=words),),
         files={**proof_files(), "growth.py": WorkFile(data=script)},
@@ -46,6 +50,9 @@ def measured(*numbers: int, timeout_s: float) -> Any:
     return json.loads(found.steps[0].stdout), found.clock
 
 
+LONG = 1000
+"""Entries from which on a walk costs more than its beginning."""
+
 Points = tuple[list[int], list[float]]
 
 
@@ -56,15 +63,15 @@ def series(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Points]:
     """
     still = rows[0]["entries"] == rows[-1]["entries"]
     found = {}
-    for name, list_key, all_key, pcrs in (
-        ("incremental", "list_ns", "incremental_ns", "pcrs_ns"),
-        ("whole log", "whole_list_ns", "whole_ns", "whole_ns"),
-    ):
-        listed = [row for row in rows if list_key in row]
-        read = [row for row in listed if row.get(pcrs) is not None]
-        for what, kept, key in (("the list", listed, list_key), ("with PCRs", read, all_key)):
-            places = [row["transaction"] + 1 if still else row["entries"] for row in kept]
-            found[name, what] = (places, [row[key] for row in kept])
+    for name, key in (("incremental", "incremental"), ("whole log", "whole")):
+        read = [row for row in rows if f"{key}_ns" in row]
+        places = [row["transaction"] + 1 if still else row["entries"] for row in read]
+        for what, part in (("list and PCRs", ""), ("the list", "_list")):
+            for clock in ("", "_cpu"):
+                values = [row[f"{key}{part}{clock}_ns"] for row in read]
+                kept = [(at, ns) for at, ns in zip(places, values, strict=True) if ns > 0]
+                told = "processor" if clock else "wall"
+                found[name, f"{what}, {told}"] = ([at for at, _ in kept], [ns for _, ns in kept])
     return found
 
 
@@ -92,13 +99,32 @@ def table(rows: list[dict[str, Any]]) -> str:
     entries = [row["entries"] for row in rows]
     text = f"The list had {entries[0]:,} entries at the first transaction, {entries[-1]:,} at last."
     said = "k is the exponent of entries; of transactions where they add none."
-    return "\n".join([*lines, "", text, said])
+    return "\n".join([*lines, "", text, said, "", kernels_share(rows)])
+
+
+def kernels_share(rows: list[dict[str, Any]]) -> str:
+    """Say what the kernel's walks of its list are of an incremental collect."""
+    traced = [row for row in rows if "walks" in row]
+    counts = sorted({row["walks"] for row in traced})
+    long = [row["walks_ns"] / row["entries"] for row in traced if row["entries"] >= LONG]
+    found = growth(
+        [row["entries"] for row in rows], [row["incremental_list_cpu_ns"] for row in rows]
+    )
+    text = f"Walks of the kernel's list in an incremental collect: {counts} (n = {len(traced)})"
+    if long:
+        low, middle, high = np.percentile(long, [25, 50, 75])
+        text += f"; by function_graph {middle:.0f} ns an entry (quartiles {low:.0f} and {high:.0f})"
+    if found.slope is not None and found.slope_interval is not None:
+        low, high = found.slope_interval.low, found.slope_interval.high
+        text += f".\nThe whole of reading the list: {found.slope:.0f} [{low:.0f}, {high:.0f}] ns"
+        text += f" of processor time for each entry that it has (n = {len(rows):,})"
+    return f"{text}."
 
 
 def chart(rows: list[dict[str, Any]]) -> Chart:
     points = []
     for (name, what), (entries, values) in series(rows).items():
-        if what == "the list":
+        if what == "the list, wall":
             step = max(1, len(values) // 1000)
             points += [
                 {"configuration": name, "run": run, "value": value, "phase": "rest"}
@@ -119,9 +145,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transactions", type=int, default=10_000)
     parser.add_argument("--entries", type=int, default=3, help="that each transaction adds")
-    parser.add_argument("--every", type=int, default=200, help="transactions to a whole log")
+    parser.add_argument("--whole", type=int, default=100, help="transactions with a whole log too")
     parser.add_argument("--fill", type=int, default=0, help="entries added before the first one")
-    parser.add_argument("--timeout-s", type=float, default=7200.0)
+    parser.add_argument("--seconds", type=int, default=7200, help="end after these in the guest")
+    parser.add_argument("--timeout-s", type=float, default=9000.0)
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--keep", type=Path, help="file for the rows")
     parser.add_argument("--rows", type=Path, help="take kept rows in place of a guest")
@@ -129,7 +156,7 @@ def main() -> int:
     if given.rows is not None:
         rows, clock = json.loads(given.rows.read_text()), "kept"
     else:
-        numbers = (given.transactions, given.entries, given.every, given.fill)
+        numbers = (given.transactions, given.entries, given.whole, given.fill, given.seconds)
         rows, clock = measured(*numbers, timeout_s=given.timeout_s)
     if given.keep is not None:
         given.keep.write_text(json.dumps(rows))
