@@ -197,6 +197,13 @@ rm -f {_GRUB_SCRIPT} {_GRUB_SCRIPT}.new
 test -e {_KEPT}/grub.cfg || exit 0
 {_RENEW}grub-editenv - unset next_entry
 update-grub || exit 1
+cmp -s {_KEPT}/grub.cfg {_GRUB_CFG} || {{
+    # What it writes is in the language of whoever runs it.
+    lang=$(sed -n 's/^ *set lang=//p' {_KEPT}/grub.cfg | head -n 1)
+    unset LC_ALL LC_MESSAGES LANGUAGE LANG
+    if test -n "$lang"; then LANG="$lang.UTF-8"; export LANG; fi
+    update-grub || exit 1
+}}
 cmp {_KEPT}/grub.cfg {_GRUB_CFG} || {{
     echo "{_GRUB_CFG} is not what it was; the old one is {_KEPT}/grub.cfg" >&2; exit 1; }}
 grub-editenv - list | cmp {_KEPT}/grubenv - || {{
