@@ -225,8 +225,8 @@ def test_a_campaign_is_paused_undone_interrupted_and_killed_and_loses_nothing(
         _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
         assert "Paused after 3 of 9 runs" in said
-    assert (status(capture)["runs"], status(capture)["boots"]) == (3, 1)
-    assert status(capture)["boot_loader_changed"] == "grub"
+    found = status(capture)
+    assert (found["runs"], found["boot_loader_changed"]) == (3, "grub")
     with Capture.open(capture):
         assert "another process is writing this capture" in undo_refused(capture)
     # Undone in the middle: the machine is as it was; the campaign goes on all the same.
@@ -236,9 +236,10 @@ def test_a_campaign_is_paused_undone_interrupted_and_killed_and_loses_nothing(
     wait_until_up_again(target, than=up)
     assert booted(target) == before
     # Ctrl-C in the middle of a boot, then a kill in the middle of the next.
-    for number, signal_number, code in ((2, signal.SIGINT, 130), (3, signal.SIGKILL, -9)):
+    for signal_number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
+        boots = status(capture)["boots"]
         with running(file, capture) as process:
-            state = wait_for_state(capture, lambda state, n=number: is_booting(state, n), process)
+            state = wait_for_state(capture, lambda state, n=boots: is_booting(state, n), process)
             time.sleep(5.0)
             process.send_signal(signal_number)
             _, said = process.communicate(timeout=PATIENCE_S)
@@ -265,8 +266,8 @@ def test_a_campaign_is_paused_undone_interrupted_and_killed_and_loses_nothing(
     assert not boot_state.wants_pause(capture)
 
 
-def is_booting(state: BootState, number: int) -> bool:
-    return state.boots >= number and state.asked is not None
+def is_booting(state: BootState, before: int) -> bool:
+    return state.boots > before and state.asked is not None
 
 
 def undo_refused(capture: Path) -> str:
