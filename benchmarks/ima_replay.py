@@ -139,6 +139,11 @@ def arms(lists: Lists, small: Lists, folder: Path, keylime: str | None, count: i
     found = [
         Arm("excise, binary", [*python, VERIFY, str(lists.binary), *values], passed),
         Arm("excise, program", program(lists), f"Covered up to entry {count - 1}"),
+        Arm(
+            "excise, program, every file by a policy",
+            [*program(lists), "--policy", str(policy_of(lists, folder / "policy"))],
+            f"{count - 1} allowed",
+        ),
         Arm("excise, ascii", [*python, VERIFY, str(lists.ascii), *values], passed),
         Arm("excise, replay alone", [*python, REPLAY_ONLY, str(lists.binary), *values], passed),
         Arm(
@@ -166,6 +171,19 @@ def arms(lists: Lists, small: Lists, folder: Path, keylime: str | None, count: i
             argv = [keylime, "-c", KEYLIME, str(lists.ascii), bank, value]
             found.append(Arm(f"keylime, {bank} alone", argv, passed))
     return found
+
+
+def policy_of(lists: Lists, path: Path) -> Path:
+    """Compile a policy that allows every file of a list, as a verifier keeps it."""
+    from excise.evidence.ima import read_list
+    from excise.evidence.policy import PolicyBuilder
+
+    builder = PolicyBuilder()
+    for row in read_list(lists.binary):
+        if row.name and row.name != b"boot_aggregate":
+            builder.add_digest(row.name, algorithm="sha256", digest=row.digest)
+    builder.compile().save(path)
+    return path
 
 
 def program(lists: Lists) -> list[str]:
