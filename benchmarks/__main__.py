@@ -6,7 +6,7 @@ Each is a script of its own that measures side by side in one run and prints JSO
 from __future__ import annotations
 
 import ast
-import runpy
+import os
 import sys
 from pathlib import Path
 
@@ -31,9 +31,8 @@ def main() -> int:
     if words[0] not in found:
         print(f"no benchmark is called {words[0]!r}: {', '.join(found)}", file=sys.stderr)
         return 2
-    sys.argv = [str(found[words[0]]), *words[1:]]
-    runpy.run_path(sys.argv[0], run_name="__main__")
-    return 0
+    # As a program of its own: some start processes, which import what they were started from.
+    os.execv(sys.executable, [sys.executable, str(found[words[0]]), *words[1:]])
 
 
 if __name__ == "__main__":
