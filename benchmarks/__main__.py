@@ -6,7 +6,7 @@ Each is a script of its own that measures side by side in one run and prints JSO
 from __future__ import annotations
 
 import ast
-import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def main() -> int:
         print(f"no benchmark is called {words[0]!r}: {', '.join(found)}", file=sys.stderr)
         return 2
     # As a program of its own: some start processes, which import what they were started from.
-    os.execv(sys.executable, [sys.executable, str(found[words[0]]), *words[1:]])
+    return subprocess.call([sys.executable, str(found[words[0]]), *words[1:]])
 
 
 if __name__ == "__main__":
