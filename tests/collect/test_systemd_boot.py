@@ -30,7 +30,7 @@ options    root=/dev/vda2 ro systemd.machine_id={TOKEN}
 linux      /{TOKEN}/{RELEASE}/linux
 initrd     /{TOKEN}/{RELEASE}/initrd.img-{RELEASE}
 """
-# Lists entries as `bootctl list --json=short` does; the first of them by sort key is the default.
+# Lists entries as bootctl 252 does; the first of them by sort key is the default.
 BOOTCTL = """\
 #!/bin/sh
 case $1 in
@@ -38,16 +38,16 @@ set-oneshot) echo "$2" >"$ESP/../oneshot" ;;
 list)
     cd "$ESP/loader/entries" || exit 1
     default=$(grep -H '^sort-key' *.conf | sort -b -k 2 | head -n 1 | cut -d: -f1)
-    printf '['
-    between=
     for each in *.conf; do
-        selected=false; test "$each" = "$BOOTED" && selected=true
-        first=false; test "$each" = "${DEFAULT:-$default}" && first=true
-        printf '%s{"id":"%s","path":"%s","version":"%s","isDefault":%s,"isSelected":%s}' \
-            "$between" "$each" "$PWD/$each" "$(uname -r)" $first $selected
-        between=,
+        marks=
+        test "$each" = "$default" && marks=" (default)"
+        test "$each" = "$BOOTED" && marks="$marks (selected)"
+        printf '%13s: %s\\n' title "Debian (bookworm)$marks" id "$each" source "$PWD/$each" \
+            version "$(uname -r)"
+        echo
     done
-    echo ']'
+    printf '%13s: %s\\n' type Automatic title "Reboot Into Firmware Interface" \
+        id auto-reboot-to-firmware-setup source /sys/firmware/efi/efivars/LoaderEntries
     ;;
 esac
 """

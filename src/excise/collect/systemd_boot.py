@@ -7,18 +7,20 @@ kernel-install, the entry file alone is copied. `bootctl set-oneshot` chooses on
 
 from __future__ import annotations
 
-import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 from excise.collect.remote_boots import BootEntry, Shell, require_done
 from excise.errors import HostError
 
 _KEPT: Final = "/var/lib/excise/boot"
 _PLUGIN: Final = "/usr/lib/kernel/install.d/90-loaderentry.install"
+_MARKS: Final = re.compile(r"\((default|selected)\)")
+_PLACE: Final = re.compile(r" \(on the .*\)$")
 # Entries are sorted by this key, and the first one is the default: ours are the last.
 _SORT_KEY: Final = "zz-excise"
 _ADD: Final = """\
@@ -51,12 +53,10 @@ class _Booted:
 
     Attributes:
         root: Where the file system is that entries and kernels are on.
-        path: Its file.
         lines: Its lines.
     """
 
     root: str
-    path: str
     lines: tuple[str, ...]
 
     def values(self, key: str) -> list[str]:
@@ -211,44 +211,61 @@ sync
     def _release(self) -> str:
         return self._shell.run("uname -r").text.strip()
 
-    def _entries(self) -> list[dict[str, Any]]:
-        listed = require_done(self._shell, "bootctl list --json=short", what="bootctl list")
-        found: list[dict[str, Any]] = json.loads(listed.stdout or b"[]")
-        return found
+    def _entries(self) -> list[_Listed]:
+        # As text: versions before 253 do not say in JSON what is the default.
+        script = "SYSTEMD_COLORS=0 LC_ALL=C bootctl list --no-pager"
+        listed = require_done(self._shell, script, what="bootctl list")
+        return [_listed(part) for part in listed.text.split("\n\n") if part.strip()]
 
-    def _booted(self, listed: list[dict[str, Any]]) -> _Booted:
+    def _booted(self, listed: list[_Listed]) -> _Booted:
         """Return the entry that was booted, or else the default one of the running kernel."""
-        files = [
-            each
-            for each in listed
-            if str(each.get("path", "")).endswith(".conf") and not _is_ours(each)
-        ]
         release = self._release()
-        chosen = [each for each in files if each.get("isSelected")]
-        chosen += [each for each in files if each.get("isDefault") and _is_of(each, release)]
-        chosen += [each for each in files if _is_of(each, release)]
+        files = [each for each in listed if each.path.endswith(".conf") and not each.is_ours]
+        chosen = [each for each in files if "selected" in each.marks]
+        chosen += [each for each in files if "default" in each.marks and each.version == release]
+        chosen += [each for each in files if each.version == release]
         if not chosen:
             raise HostError(
                 "has no entry file of the kernel that runs now",
                 source=self._shell.name,
                 hint="A unified kernel image has its words inside: kernel-install with layout=bls",
             )
-        path = str(chosen[0]["path"])
+        path = chosen[0].path
         text = require_done(self._shell, f"cat {shlex.quote(path)}", what="reading it").text
         root = path.removesuffix(f"/loader/entries/{PurePosixPath(path).name}")
-        return _Booted(root=root, path=path, lines=tuple(text.splitlines()))
+        return _Booted(root=root, lines=tuple(text.splitlines()))
 
 
-def _is_ours(entry: dict[str, Any]) -> bool:
-    return str(entry.get("id", "")).startswith("excise-")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """An entry as `bootctl list` shows it; `marks` are among `default` and `selected`."""
+
+    id: str
+    path: str
+    version: str
+    marks: frozenset[str]
+
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether it is one of ours."""
+        return self.id.startswith("excise-")
 
 
-def _is_of(entry: dict[str, Any], release: str) -> bool:
-    return release in (str(entry.get("version", "")), *str(entry.get("linux", "")).split("/"))
+def _listed(text: str) -> _Listed:
+    pairs = (line.partition(":") for line in text.splitlines())
+    fields = {key.strip(): value.strip() for key, _, value in pairs}
+    path = _PLACE.sub("", fields.get("source", "")).replace("//", "/")
+    marks = _MARKS.findall(fields.get("title", ""))
+    return _Listed(
+        id=fields.get("id", ""),
+        path=path,
+        version=fields.get("version", ""),
+        marks=frozenset(marks),
+    )
 
 
-def _default(listed: list[dict[str, Any]]) -> str:
-    return next((str(each.get("id")) for each in listed if each.get("isDefault")), "nothing")
+def _default(listed: list[_Listed]) -> str:
+    return next((each.id for each in listed if "default" in each.marks), "nothing")
 
 
 def _options(booted: _Booted, entry: BootEntry) -> str:
