@@ -1,0 +1,88 @@
+"""systemd-boot on EFI firmware, with the entry that kernel-install wrote: a real guest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from efi_guest import MACHINE_ID, efi_guest
+from excise.campaign.targets.rebooting import Rebooter
+from excise.campaign.targets.ssh import address_of
+from excise.collect.remote import RemoteMachine
+from excise.collect.remote_boots import BootEntry, boot_loader
+from reboot_guest import wait_until_up
+from skips import skip
+
+BOOTED: Final = (
+    "cd /boot/efi && find . ! -name random-seed | sort && find loader -type f ! -name random-seed"
+    " -exec sha256sum {} +; ls /var/lib/excise; ls /sys/firmware/efi/efivars | grep Entry"
+)
+ENTRIES: Final = "cd /boot/efi/loader/entries && ls && cat excise-*"
+# Leaves less than the kernels of two entries.
+FILL: Final = (
+    "free=$(df --output=avail -B1 /boot/efi | tail -n 1)"
+    " && head -c $((free - (16 << 20))) /dev/zero >/boot/efi/filling"
+)
+DIES: Final = BootEntry(number=1, words=())  # its first boot dies as by a power cut
+ON: Final = BootEntry(number=2, words=("audit=1", "a.b=c,d|e"))
+
+
+def without_initrd(words: Sequence[str]) -> list[str]:
+    """Return a command line without the loader's own word, which says where the initrd is."""
+    return [word for word in words if not word.startswith("initrd=")]
+
+
+@pytest.mark.lab
+@pytest.mark.long
+def test_systemd_boot_boots_an_entry_once_and_is_put_back(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        skip("the guest's disk is built as root")
+    entries = [DIES, ON]
+    with efi_guest(tmp_path) as target:
+        wait_until_up(target, settle="true")
+        with RemoteMachine(address_of(target)) as machine:
+            machine.connect()
+            reboot = Rebooter(machine, spec=target).reboot
+            before = machine.run(BOOTED).text
+            always = machine.run("cat /proc/cmdline").text
+            release = machine.run("uname -r").text.strip()
+            assert f"/loader/entries/{MACHINE_ID}-{release}.conf" in before
+            loader = boot_loader(machine)
+            assert loader.name == "systemd-boot"
+
+            loader.install(entries)
+            by_tool = machine.run(ENTRIES).text
+            loader.choose(DIES)
+            died = reboot()
+            loader.choose(ON)
+            first = reboot()
+
+            machine.require(FILL, what="filling the partition")
+            loader.install(entries)
+            copied = machine.run(ENTRIES).text
+            loader.choose(ON)
+            second = reboot()
+
+            machine.require("rm /boot/efi/filling", what="emptying the partition")
+            loader.undo()
+            after = machine.run(BOOTED).text
+            last = reboot()
+            loader.undo()
+            now = machine.run("cat /proc/cmdline").text
+    for number in (1, 2):
+        assert f"excise-{number}-{release}.conf" in by_tool
+        assert f"linux      /excise-{number}/{release}/linux" in by_tool
+        assert f"excise-{number}.conf" in copied
+    assert copied.count(f"/{MACHINE_ID}/{release}/linux") == 2
+    assert by_tool.count("sort-key zz-excise") == copied.count("sort-key zz-excise") == 2
+    added = [*ON.words, ON.mark]
+    for booted in (first, second):
+        assert booted.marks == [ON.mark]
+        assert without_initrd(booted.words) == [*without_initrd(always.split()), *added]
+    assert died.marks == last.marks == []
+    assert now == always
+    assert after == before
