@@ -23,7 +23,7 @@ from excise.collect.tpm import PcrBanks, open_tpm, pcr_reader
 
 TRANSACTIONS, ENTRIES, WHOLE, FILL, SECONDS = map(int, sys.argv[1:6])
 FACE: Final = Embedding(model="none", values=(0.0,) * 128, image_sha256=bytes(32))
-MEASURED: Final = Path("/work/ext4/measured")
+MEASURED: Final = Path("/excise/ext4/measured")
 TRACING: Final = Path("/sys/kernel/tracing")
 WALK: Final = "ima_measurements_start"
 

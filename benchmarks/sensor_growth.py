@@ -32,7 +32,7 @@ def measured(*numbers: int, timeout_s: float) -> Any:
     script = Path(__file__).with_name("_sensor_growth_guest.py").read_bytes()
     # Where the programs of this host's Python see it, which were given /sys before.
     trace = f"mount -t tracefs tracefs {ROOT}/sys/kernel/tracing"
-    script_words = " ".join(["exec python /work/ext4/growth.py", *map(str, numbers)])
+    script_words = " ".join(["exec python /excise/ext4/growth.py", *map(str, numbers)])
     words = ("sh", "-c", f"{trace} && {script_words}")
     plan = Plan(
         steps=(Step(task="growth", command=words),),

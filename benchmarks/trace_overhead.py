@@ -34,14 +34,14 @@ HOOKS: Final = "file_*,inode_*,path_*,bprm_*,task_alloc,mmap_*"
 BATCHES: Final = 7
 OUT: Final = "/run/out/evidence"
 TREE: Final = """
-cd /work/ext4 && mkdir tree
+cd /excise/ext4 && mkdir tree
 for d in 1 2 3 4 5 6 7 8; do
     mkdir tree/$d
     for f in 1 2 3 4 5; do cat /proc/cpuinfo /proc/meminfo >tree/$d/$f; done
 done
 """
 FILES: Final = (
-    "cd /work/ext4; tar cf t.tar tree; mkdir out; tar xf t.tar -C out; "
+    "cd /excise/ext4; tar cf t.tar tree; mkdir out; tar xf t.tar -C out; "
     "find out -type f -exec grep -c MHz {} + >/dev/null; rm -r out t.tar"
 )
 FEW: Final = "file_open,file_permission,inode_permission,inode_getattr,inode_create,inode_unlink"
@@ -61,7 +61,7 @@ def _tracer(backend: str, hooks: str, *words: str) -> list[str]:
 def _script(output: str) -> str:
     lines = [
         f"excise-probe run --workload {name} --operations {operations} --batches {BATCHES} "
-        f"--directory /work/ext4 >>{output}"
+        f"--directory /excise/ext4 >>{output}"
         for name, operations in WORKLOADS.items()
     ]
     return "\n".join(["#!/bin/busybox sh", *lines, ""])

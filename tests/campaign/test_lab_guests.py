@@ -148,7 +148,7 @@ def test_rounds_of_a_counting_guest_are_the_blocks() -> None:
     steps = guest_of(GOOD, "mine").job.plan.steps
     assert [step.round for step in steps] == list(range(31))
     assert steps[0].command[:4] == ("excise-probe", "run", "--workload", "open_close")
-    assert "/work/ext4" in steps[0].command
+    assert "/excise/ext4" in steps[0].command
     assert guest_of(GOOD, "mine").job.machine.cmdline == "quiet"
 
 

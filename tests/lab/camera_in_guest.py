@@ -79,12 +79,12 @@ def main() -> None:
         "--source",
         str(CAMERA),
         "-o",
-        "/work/ext4/image.png",
+        "/excise/ext4/image.png",
     ]
     try:
         excise()
     except SystemExit as ended:
-        png = Path("/work/ext4/image.png").read_bytes()
+        png = Path("/excise/ext4/image.png").read_bytes()
         tell("the program", exit=ended.code or 0, colours=colours(read_image(png, source="png")))
     with Device(str(CAMERA)) as other, VideoCapture(other):
         refused("in use", capture)

@@ -28,7 +28,7 @@ from excise.evidence.daa import framed_message
 from excise.evidence.ima import read_list
 from excise.evidence.sensor_message import PURPOSE, SensorMessage
 
-MEASURED = Path("/work/ext4/measured")
+MEASURED = Path("/excise/ext4/measured")
 FACE = Embedding.from_bytes(Path(sys.argv[1]).read_bytes())
 MEMBER, VERIFIER, STRICTER = Path(sys.argv[2]), sys.argv[3], sys.argv[4]
 

@@ -55,7 +55,7 @@ def told(lab_cache: Path) -> dict[str, dict[str, Any]]:
     )
     script = Path(__file__).with_name("camera_in_guest.py").read_bytes()
     plan = Plan(
-        steps=(Step(task="camera", command=("python", "/work/ext4/camera.py", "/dev/video0")),),
+        steps=(Step(task="camera", command=("python", "/excise/ext4/camera.py", "/dev/video0")),),
         files={**proof_files(), "camera.py": WorkFile(data=script)},
         root_files=numbered,
     )

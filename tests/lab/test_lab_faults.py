@@ -94,7 +94,7 @@ class TestGuestThat:
             run_guest(SHORT, preset=preset("none"), plan=Plan(steps=(), root_files=shell))
 
     def test_fills_its_work_disk_says_which_task_failed(self):
-        step = Step(task="fill", command=("dd", "if=/dev/zero", "of=/work/ext4/x", "bs=1M"))
+        step = Step(task="fill", command=("dd", "if=/dev/zero", "of=/excise/ext4/x", "bs=1M"))
         with pytest.raises(HostError, match=r"fill failed .*No space left on device"):
             run_guest(MACHINE, preset=preset("none"), plan=Plan(steps=(step,)))
 

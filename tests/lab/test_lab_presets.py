@@ -50,5 +50,5 @@ def test_an_unknown_preset_is_refused_with_the_list():
 
 def test_the_enforcing_policy_has_rules_and_the_learning_one_has_none():
     assert "use_profile 3" in tomoyo_domain_policy(profile=3)
-    assert "/work/ext4/" in tomoyo_domain_policy(profile=3)
-    assert "/work/" not in tomoyo_domain_policy(profile=1)
+    assert "/excise/ext4/" in tomoyo_domain_policy(profile=3)
+    assert "/excise/" not in tomoyo_domain_policy(profile=1)

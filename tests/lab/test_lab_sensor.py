@@ -24,7 +24,7 @@ from skips import skip
 pytestmark = pytest.mark.lab
 
 BASENAME = "door-7"
-WORK = "/work/ext4"
+WORK = "/excise/ext4"
 
 
 def free_ports(count: int) -> list[int]:

@@ -67,7 +67,7 @@ def test_a_shell_answers_in_a_guest_that_is_set_up_and_leaves_nothing(
     terminal.expect("# ")
     terminal.type("cat /proc/sys/kernel/yama/ptrace_scope && echo sum $((6 * 7))\r")
     terminal.expect("sum 42")
-    terminal.type("tty && ls /work/ext4/proof && head -c 8 /dev/tpm0 >/dev/null; echo end $?\r")
+    terminal.type("tty && ls /excise/ext4/proof && head -c 8 /dev/tpm0 >/dev/null; echo end $?\r")
     terminal.expect("labelled")
     terminal.expect("end ")
     terminal.type("exit\r")

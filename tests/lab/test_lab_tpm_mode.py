@@ -26,8 +26,8 @@ BANKS = ("sha1", "sha256", "sha384", "sha512")
 
 # One file that is read while somebody writes it, one that is written while somebody reads it.
 _VIOLATIONS = """\
-exec 5>>/work/ext4/written; cat /work/ext4/written >/dev/null; exec 5>&-
-echo x >/work/ext4/read; exec 6</work/ext4/read; cat <&6 >/dev/null; echo y >>/work/ext4/read
+exec 5>>/excise/ext4/written; cat /excise/ext4/written >/dev/null; exec 5>&-
+echo x >/excise/ext4/read; exec 6</excise/ext4/read; cat <&6 >/dev/null; echo y >>/excise/ext4/read
 exec 6<&-
 """
 

@@ -217,7 +217,7 @@ busy=$!
 for b in function_graph kprobe fprobe; do
     /lab/tracer trace --backend $b --hooks inode_getattr --time-interruptions \\
         --calibration 20 --buffer-kb 16384 --output $E/$b --summary $E/$b.json -- \\
-        excise-probe run --workload stat --operations 300 --batches 6 --directory /work/ext4
+        excise-probe run --workload stat --operations 300 --batches 6 --directory /excise/ext4
 done
 kill $busy
 /lab/tracer trace --hooks 'inode_*' --calibration 3 --most-bytes 20000 --pairs 2 \\

@@ -42,7 +42,7 @@ from excise.lab.workloads import boot_only, distinct_files
 
 # The kernel tests its timer for ten ticks, and panics where a loaded host delivers them too late.
 _TIMER: Final = "no_timer_check"
-_READ_FILES: Final = "find /work/ext4/many -type f | sort | xargs -n 500 cat >/dev/null\n"
+_READ_FILES: Final = "find /excise/ext4/many -type f | sort | xargs -n 500 cat >/dev/null\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

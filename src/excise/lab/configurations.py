@@ -12,7 +12,7 @@ from excise.lab.effects import Expectation
 
 _S: Final = "/sys/kernel/security"
 _REFUSED_PROBE: Final = (
-    "excise-probe run --workload open_close --operations 10 --directory /work/refused"
+    "excise-probe run --workload open_close --operations 10 --directory /excise/refused"
 )
 
 
@@ -107,7 +107,7 @@ _TOMOYO_WORDS: Final = (
     "TOMOYO_trigger=/lab/tomoyo/trigger",
     "TOMOYO_loader=/lab/tomoyo/loader",
 )
-_TOMOYO_PROOF: Final = f"mkdir -p /work/refused\nattempt tomoyo_path {_REFUSED_PROBE}\n"
+_TOMOYO_PROOF: Final = f"mkdir -p /excise/refused\nattempt tomoyo_path {_REFUSED_PROBE}\n"
 
 
 def _tomoyo_files(profile: int) -> Mapping[str, bytes]:
@@ -148,7 +148,7 @@ _APPARMOR_SETUP: Final = f"""\
 [ -d {_S}/apparmor ] || refuse "AppArmor is not in this kernel"
 cat /lab/apparmor-profile >{_S}/apparmor/.load || refuse "the AppArmor profile was not loaded"
 """
-_APPARMOR_PROOF: Final = f"mkdir -p /work/refused\nattempt apparmor_path {_REFUSED_PROBE}\n"
+_APPARMOR_PROOF: Final = f"mkdir -p /excise/refused\nattempt apparmor_path {_REFUSED_PROBE}\n"
 _APPARMOR_EXPECTED: Final = (
     *_listed("apparmor"),
     Expectation(
@@ -159,8 +159,8 @@ _APPARMOR_EXPECTED: Final = (
     _attempt("apparmor_path", ""),
 )
 _IMA_PROOF: Final = """\
-attempt ima_labelled cat /work/ext4/proof/labelled
-attempt ima_unlabelled cat /work/ext4/proof/unlabelled
+attempt ima_labelled cat /excise/ext4/proof/labelled
+attempt ima_unlabelled cat /excise/ext4/proof/unlabelled
 """
 _YAMA_SETUP: Final = (
     'echo 1 >/proc/sys/kernel/yama/ptrace_scope || refuse "Yama is not in this kernel"\n'
@@ -183,10 +183,10 @@ _LOCKDOWN_EXPECTED: Final = (
 )
 _DEV_MEM: Final = "attempt dev_mem head -c 1 /dev/mem\n"
 _LANDLOCK_PROOF: Final = """\
-mkdir -p /work/refused
-confined="excise-probe exec --landlock --directory /work/tmpfs --"
-attempt landlock_inside $confined /bin/touch /work/tmpfs/x
-attempt landlock_outside $confined /bin/touch /work/refused/x
+mkdir -p /excise/refused
+confined="excise-probe exec --landlock --directory /excise/tmpfs --"
+attempt landlock_inside $confined /bin/touch /excise/tmpfs/x
+attempt landlock_outside $confined /bin/touch /excise/refused/x
 """
 _LANDLOCK_EXPECTED: Final = (
     *_listed("landlock"),
@@ -237,10 +237,10 @@ _EVM_SETUP: Final = """\
 excise-guest evm-key 2>/run/evm.err || refuse "EVM has no key: $(cat /run/evm.err)"
 """
 _EVM_PROOF: Final = """\
-cat /work/ext4/proof/labelled >/dev/null
-fact evm_attribute excise-guest attribute /work/ext4/proof/labelled security.evm
-echo x >/work/ext4/proof/new
-fact evm_attribute_new excise-guest attribute /work/ext4/proof/new security.evm
+cat /excise/ext4/proof/labelled >/dev/null
+fact evm_attribute excise-guest attribute /excise/ext4/proof/labelled security.evm
+echo x >/excise/ext4/proof/new
+fact evm_attribute_new excise-guest attribute /excise/ext4/proof/new security.evm
 """
 _EVM_HMAC_SHA1: Final = "^02[0-9a-f]{40}$"  # EVM_XATTR_HMAC, then an HMAC-SHA-1
 

@@ -15,9 +15,9 @@ fact systemd_blame systemd-analyze --no-pager blame
 fact systemd_critical_chain systemd-analyze --no-pager critical-chain
 fact systemd_timestamps sh -c 'systemctl show | grep TimestampMonotonic='
 fact systemd_failed systemctl --no-pager --no-legend --failed
-mkdir -p /work/tmpfs /work/ext4
-mount -t tmpfs tmpfs /work/tmpfs
-mount -t ext4 -o loop,noatime /run/lab/work.ext4 /work/ext4
+mkdir -p /excise/tmpfs /excise/ext4
+mount -t tmpfs tmpfs /excise/tmpfs
+mount -t ext4 -o loop,noatime /run/lab/work.ext4 /excise/ext4
 stage measure
 . /run/lab/plan.sh
 stage measured

@@ -38,7 +38,7 @@ _CALLS: Final = 1_000_000
 # TPM2_GetRandom of 8 bytes: opening /dev/tpm0 and sending anything ends the kernel's session.
 _FROM_USER_SPACE: Final = "printf '\\200\\001\\0\\0\\0\\014\\0\\0\\001\\173\\0\\010' >/dev/tpm0"
 _MEASURE: Final = (
-    "for f in $(find /work/ext4/many -type f | sort); do {before}cat $f >/dev/null; done"
+    "for f in $(find /excise/ext4/many -type f | sort); do {before}cat $f >/dev/null; done"
 )
 # Functions by the names that the published traces have.
 _STEPS: Final = {

@@ -52,7 +52,7 @@ def share_image() -> Path:
     """
     versions = [f"{name} {found.version}" for name, found in distributions().items()]
     program = interpreter()
-    key = digest_of("python 1", sys.version, str(program), *versions)
+    key = digest_of("python 2", sys.version, str(program), *versions)
 
     def build(into: Path) -> None:
         tree, values = into / "tree", into / "values"
@@ -167,7 +167,7 @@ def _wrapper(*words: str) -> str:
         "PATH": f"{interpreter().parent}:/bin:/usr/bin",
         "HOME": "/tmp",  # the guest's own
         "PYTHONHOME": f"{sys.base_prefix}:{sys.base_exec_prefix}",
-        "PYTHONPATH": f"/{SITE}:/work/ext4/{PACKAGE}",
+        "PYTHONPATH": f"/{SITE}:/excise/ext4/{PACKAGE}",
         "PYTHONNOUSERSITE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "LC_ALL": "C.UTF-8",

@@ -8,8 +8,8 @@ share() {
     done
     mkdir -p "$1"
     mount -t ext4 -o rw,noatime /dev/vda "$1" || refuse "cannot mount the disk with Python"
-    for d in proc sys dev run tmp work; do mount --rbind /$d "$1/$d"; done
-    mkdir -p /work/ext4/tmp
+    for d in proc sys dev run tmp excise; do mount --rbind /$d "$1/$d"; done
+    mkdir -p /excise/ext4/tmp
     ip link set lo up 2>/dev/null
 }
 

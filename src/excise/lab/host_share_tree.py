@@ -109,7 +109,7 @@ def fill(tree: Path) -> None:
         raise HostError(f"this host's Python cannot be copied: {error}") from error
     for folder in (sysconfig.get_path("stdlib").lstrip("/"), SITE):
         compileall.compile_dir(tree / folder, quiet=2, ddir=f"/{folder}", workers=1)
-    for folder in ("proc", "sys", "dev", "run", "tmp", "work", "etc"):
+    for folder in ("proc", "sys", "dev", "run", "tmp", "excise", "etc"):
         (tree / folder).mkdir(exist_ok=True)
     (tree / "etc/passwd").write_text("root:x:0:0:root:/tmp:/bin/sh\n")
     (tree / "etc/hosts").write_text("127.0.0.1 localhost\n")

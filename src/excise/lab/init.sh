@@ -35,9 +35,9 @@ ip link set lo up 2>/dev/null
 . /lab/preset.sh
 [ -e $O/refused ] && finish
 [ -e /lab/switch.sh ] && . /lab/switch.sh
-mkdir -p /work/tmpfs /work/ext4
-mount -t tmpfs tmpfs /work/tmpfs || refuse "cannot mount tmpfs"
-mount -t ext4 -o loop,noatime /lab/work.ext4 /work/ext4 || refuse "cannot mount the work disk"
+mkdir -p /excise/tmpfs /excise/ext4
+mount -t tmpfs tmpfs /excise/tmpfs || refuse "cannot mount tmpfs"
+mount -t ext4 -o loop,noatime /lab/work.ext4 /excise/ext4 || refuse "cannot mount the work disk"
 . /lab/mounted.sh
 [ -e $O/refused ] && finish
 stage settle

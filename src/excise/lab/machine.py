@@ -37,7 +37,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         python: Whether the guest has this host's Python and excise, as `python` and `excise`.
         ports: TCP ports of this host's loopback that such a guest reaches at 10.0.2.100; there is
             no other network.
-        files: Files of this host that the work disk (/work/ext4) has, by their path there.
+        files: Files of this host that the work disk (/excise/ext4) has, by their path there.
         work_disk_mib: Size of the ext4 work disk in MiB.
         results_mib: Most that a guest may bring back, and most that its console may print, in MiB.
         timeout_s: Seconds after which a guest is ended as hung; those in which a busy host gave it

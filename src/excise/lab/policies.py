@@ -59,12 +59,12 @@ profile excise-workload /bin/excise-probe {
   /dev/** rw,
   @{PROC}/** r,
   owner /run/** rwk,
-  /work/ r,
-  /work/tmpfs/ rw,
-  /work/tmpfs/** mrwlkix,
-  /work/ext4/ rw,
-  /work/ext4/** mrwlkix,
-  deny /work/refused/** rwmlkx,
+  /excise/ r,
+  /excise/tmpfs/ rw,
+  /excise/tmpfs/** mrwlkix,
+  /excise/ext4/ rw,
+  /excise/ext4/** mrwlkix,
+  deny /excise/refused/** rwmlkx,
 }
 """
 
@@ -92,8 +92,8 @@ TOMOYO_MANAGER: Final = """\
 def tomoyo_domain_policy(*, profile: int) -> str:
     """Return the domain policy of the workload under a profile: 1 learning, 3 enforcing.
 
-    The rules of the enforcing policy name what the probe does below `/work`, one rule for each kind
-    of access, with patterns for the file names.
+    The rules of the enforcing policy name what the probe does below `/excise`, one rule for each
+    kind of access, with patterns for the file names.
     """
     lines = [TOMOYO_DOMAIN, f"use_profile {profile}", "use_group 0"]
     if profile == 3:
@@ -113,7 +113,7 @@ def _tomoyo_rules() -> list[str]:
         "file read/getattr/execute /bin/excise-probe",
         "network unix stream bind/listen/connect socket",
     ]
-    for place in ("/work/tmpfs", "/work/ext4"):
+    for place in ("/excise/tmpfs", "/excise/ext4"):
         folder = f"{place}/excise-probe-\\$"
         rules += [
             f"file read/getattr {place}/",  # opened by name where a Landlock rule names it

@@ -142,7 +142,7 @@ def _probe_step(
         "--batches",
         str(batches or call.batches),
         "--directory",
-        f"/work/{place}",
+        f"/excise/{place}",
         *preset.probe_options,
     ]
     return Step(task=task, command=tuple(command), round=round_number, probe=True)
@@ -178,7 +178,7 @@ def distinct_files(count: int, *, read: bool = True) -> Plan:
             selinux="",  # two attributes would not fit the inode, and cost each file a block more
         )
     action = "cat" if read else "sh -c 'for f; do $f; done' sh"
-    text = f"find /work/ext4/many -type f | sort | xargs -n 500 {action} >/dev/null"
+    text = f"find /excise/ext4/many -type f | sort | xargs -n 500 {action} >/dev/null"
     return Plan(steps=(Step(task="distinct_files", command=("sh", "-c", text)),), files=files)
 
 
@@ -194,7 +194,7 @@ def command(*words: str, preset: Preset, repetitions: int = 1, through_probe: bo
     """
     wrapper: tuple[str, ...] = ()
     if preset.probe_options or through_probe:
-        inside = ("--directory", "/work/tmpfs") if "--landlock" in preset.probe_options else ()
+        inside = ("--directory", "/excise/tmpfs") if "--landlock" in preset.probe_options else ()
         wrapper = ("excise-probe", "exec", *preset.probe_options, *inside, "--")
     steps = tuple(
         Step(task=" ".join(words), command=(*wrapper, *words), round=number, must_work=False)
