@@ -344,6 +344,10 @@ pub fn switch(state: &State, backend: Backend, beside: Beside, on: bool) -> Resu
         let enable = format!("events/{}/enable", state.group);
         folder.write(&enable, if on { "1" } else { "0" })?;
     }
+    if !on && backend == Backend::Fprobe {
+        // An fprobe that is disabled is still called; its events are made anew afterwards.
+        clear_functions(state, backend)?;
+    }
     switch_beside(&folder, beside, on)
 }
 

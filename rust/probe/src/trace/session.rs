@@ -244,6 +244,10 @@ impl Work<'_> {
                 work.pipe = None; // a tracer cannot be set while it is open
                 backend::switch(&work.file.state, offer.backend, beside, false)?;
                 let ended = work.run_untraced();
+                if offer.backend == Backend::Fprobe {
+                    let state = work.file.state.clone();
+                    backend::set_functions(&state, offer.backend, available, &functions)?;
+                }
                 backend::switch(&work.file.state, offer.backend, beside, true)?;
                 return ended;
             }
