@@ -22,8 +22,8 @@ from excise.campaign.targets.boots import Boots
 from excise.capture.journal import Effect, Loss, Record, Run, RunHead
 from excise.capture.manifest import Manifest
 from excise.capture.store import Capture, journal_records
+from excise.collect.boot_loaders import MARK, BootEntry
 from excise.collect.remote import Output
-from excise.collect.remote_boots import MARK, BootEntry
 from excise.errors import HostError
 
 

@@ -29,7 +29,7 @@ from excise.capture.manifest import Manifest
 from excise.capture.store import Capture
 from excise.cli.main import main
 from excise.cli.run import conclude_interrupted
-from excise.collect.remote_boots import BootEntry, _grub_script
+from excise.collect.boot_loaders import BootEntry, _grub_script
 from excise.errors import CaptureError, HostError, SpecError
 from ssh_servers import SshServer, ssh_server
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from excise.collect import systemd_boot
+from excise.collect.boot_loaders import BootEntry
 from excise.collect.local_shell import LocalShell
-from excise.collect.remote_boots import BootEntry
 from excise.collect.systemd_boot import SystemdBoot
 from excise.errors import HostError
 from skips import skip

@@ -12,8 +12,8 @@ import pytest
 from efi_guest import MACHINE_ID, efi_guest
 from excise.campaign.targets.rebooting import Rebooter
 from excise.campaign.targets.ssh import address_of
+from excise.collect.boot_loaders import BootEntry, boot_loader
 from excise.collect.remote import RemoteMachine
-from excise.collect.remote_boots import BootEntry, boot_loader
 from reboot_guest import wait_until_up
 from skips import skip
 

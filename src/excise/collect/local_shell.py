@@ -13,7 +13,7 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class LocalShell:
-    """This machine's /bin/sh; see `excise.collect.remote_boots.Shell`."""
+    """This machine's /bin/sh; see `excise.collect.boot_loaders.Shell`."""
 
     name = "this machine"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from excise.collect.remote_boots import BootEntry, Shell, require_done
+from excise.collect.boot_loaders import BootEntry, Shell, require_done
 from excise.errors import HostError
 
 _KEPT: Final = "/var/lib/excise/boot"
@@ -66,7 +66,7 @@ class _Booted:
 
 
 class SystemdBoot:
-    """systemd-boot; see `excise.collect.remote_boots.BootLoader`."""
+    """systemd-boot; see `excise.collect.boot_loaders.BootLoader`."""
 
     name = "systemd-boot"
 

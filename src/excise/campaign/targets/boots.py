@@ -20,7 +20,7 @@ from excise.campaign.spec import BOOT, Campaign, Configuration
 from excise.campaign.target_spec import BootsSpec
 from excise.capture.journal import Effect, Loss, Record, Run, RunHead
 from excise.capture.store import Capture
-from excise.collect.remote_boots import MARK, BootEntry, BootLoader, Shell, boot_loader
+from excise.collect.boot_loaders import MARK, BootEntry, BootLoader, Shell, boot_loader
 from excise.errors import EffectError, HostError, SpecError
 
 ENTERED: Final = (

@@ -22,9 +22,9 @@ from excise.campaign.targets.ssh import seconds_of
 from excise.capture.journal import Effect, Loss, Record, Run, RunHead
 from excise.capture.store import Capture
 from excise.collect import resume_unit
+from excise.collect.boot_loaders import boot_loader
 from excise.collect.host import file_system_fact
 from excise.collect.local_shell import LocalShell
-from excise.collect.remote_boots import boot_loader
 from excise.errors import HostError, SpecError
 
 if TYPE_CHECKING:

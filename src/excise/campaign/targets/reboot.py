@@ -20,8 +20,8 @@ from excise.campaign.targets.rebooting import Rebooter
 from excise.campaign.targets.ssh import SshCampaignTarget, SshSession
 from excise.capture.journal import Effect, Record, Run, RunHead
 from excise.capture.store import Capture
+from excise.collect.boot_loaders import boot_loader
 from excise.collect.remote import Output, RemoteMachine
-from excise.collect.remote_boots import boot_loader
 from excise.collect.remote_probe import ForeignProbe
 from excise.errors import HostError
 

@@ -11,8 +11,8 @@ from typing import Final
 from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets.reboot_stages import BootTimes
 from excise.campaign.targets.ssh import seconds_of
+from excise.collect.boot_loaders import MARK
 from excise.collect.remote import ConnectionLost, RemoteMachine
-from excise.collect.remote_boots import MARK
 from excise.errors import HostError
 
 # The connection must have been answered before the machine goes down.
