@@ -20,11 +20,12 @@ from functools import partial
 from typing import Final
 
 from excise.errors import ExciseError, FormatError
-from excise.evidence.checks import AppraisalResult, Check, Outcome
+from excise.evidence.checks import Outcome
 from excise.evidence.pcr import read_pcr_bytes
 from excise.evidence.policy import IMA_PCR, Policy
 from excise.fleet import layout
 from excise.fleet.captures import appraise_captures
+from excise.fleet.judged import Judged, Said, as_judged
 from excise.fleet.lists import ListResult, appraise_list
 from excise.fleet.places import Folder, folder_at
 from excise.fleet.records import (
@@ -42,7 +43,7 @@ SMALL_BYTES: Final = 1 << 20
 LOG_BYTES: Final = 64 << 20
 """More than any boot log takes: the firmware has it in memory."""
 
-_CLAUSE: Final = "RFC 9334, 8.1 (Evidence)"
+_NOTHING: Final = layout.sort_items(())
 Pcrs = Mapping[str, Mapping[int, bytes]]
 
 
@@ -68,8 +69,10 @@ class _Work:
     policy: Policy | None
     folder: Folder
     before: HostState | None = None
-    evidence: layout.Evidence = field(default_factory=lambda: layout.sort_items(()))
-    checks: list[tuple[str, Check]] = field(default_factory=list)
+    evidence: layout.Evidence = _NOTHING
+    checks: list[CheckRow] = field(default_factory=list)
+    passed_ns: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    now_ns: int = field(default_factory=time.time_ns)
     verdicts: dict[str, Outcome] = field(default_factory=dict)
     proven: Pcrs = field(default_factory=dict)
     quote: bytes | None = None
@@ -98,24 +101,21 @@ class _Work:
         detail: str = "",
     ) -> None:
         """Add a check of the fleet's own."""
-        check = Check(
-            id=identifier,
-            outcome=outcome,
-            expected=expected,
-            got=got,
-            clause=_CLAUSE,
-            detail=detail,
-        )
-        self.checks.append((subject, check))
+        self._add((subject, identifier, outcome.value, expected, got, detail))
         if outcome is Outcome.FAILED:
             self.verdicts[subject] = Outcome.FAILED
 
-    def take(self, result: AppraisalResult) -> None:
+    def take(self, found: Judged) -> None:
         """Add the checks and the verdict of a piece of evidence."""
-        self.checks += [(result.subject, check) for check in result.checks]
-        before = self.verdicts.get(result.subject)
+        for said in found.said:
+            self._add(said)
+        before = self.verdicts.get(found.subject)
         if before is not Outcome.FAILED:
-            self.verdicts[result.subject] = result.verdict
+            self.verdicts[found.subject] = found.verdict
+
+    def _add(self, said: Said) -> None:
+        passed = said[2] == Outcome.PASSED
+        self.checks.append(CheckRow(*said, self.now_ns if passed else self.passed_ns.get(said[:2])))
 
     def run(self) -> None:
         """Appraise everything there is."""
@@ -143,6 +143,7 @@ class _Work:
             state = decode_state(self.job.state, source=source)
             check_state(state, source=source)
             self.before = state
+            self.passed_ns = {(row.subject, row.check): row.passed_ns for row in state.checks}
         except FormatError as error:
             self.note(
                 "fleet",
@@ -188,7 +189,7 @@ class _Work:
             allow_sha1=self.settings.allow_sha1,
             previous=earlier,
         )
-        self.take(found)
+        self.take(as_judged(found))
         self._freshness(attest)
         if found.verdict is Outcome.PASSED and self.verdicts["quote"] is Outcome.PASSED:
             self.proven, self.quote = found.pcrs, attest
@@ -247,7 +248,7 @@ class _Work:
             for bank, values in pcrs.items()
         }
         given = {bank: values for bank, values in boot.items() if values}
-        self.take(verify_event_log(data, pcrs=given, source=name))
+        self.take(as_judged(verify_event_log(data, pcrs=given, source=name)))
 
     def _ccel(self, name: str) -> None:
         from excise.evidence.eventlog_verify import verify_event_log
@@ -257,7 +258,7 @@ class _Work:
         if layout.RTMRS in self.evidence.files:
             rtmrs = read_pcr_bytes(self._read(layout.RTMRS), source=layout.RTMRS)
             values = {b: {i + 1: v for i, v in held.items()} for b, held in rtmrs.items()}
-        self.take(verify_event_log(data, pcrs=values, source=name))
+        self.take(as_judged(verify_event_log(data, pcrs=values, source=name)))
 
     def _captures(self) -> None:
         known = self.before.captures if self.before else {}
@@ -304,8 +305,8 @@ class _Work:
         # A capture that was never attested is a measurement, not evidence: it opens nothing.
         judged = {v for k, v in self.verdicts.items() if k != "capture" or v is Outcome.PASSED}
         open_key = any(
-            check.id == "fleet.attestation_key" and check.outcome is not Outcome.PASSED
-            for _, check in self.checks
+            row.check == "fleet.attestation_key" and row.outcome != Outcome.PASSED
+            for row in self.checks
         )
         return (
             Outcome.PASSED if judged == {Outcome.PASSED} and not open_key else Outcome.NOT_COVERED
@@ -313,9 +314,8 @@ class _Work:
 
     def finish(self) -> HostState:
         """Return the new state; what could not be looked at keeps what was known of it."""
-        now = time.time_ns()
+        now = self.now_ns
         before, verdict, found = self.before, self._verdict(), self.list_result
-        passed = {(r.subject, r.check): r.passed_ns for r in before.checks} if before else {}
         old_quote = self.quote is not None and before is not None and before.quote == self.quote
         renewed = verdict is Outcome.PASSED and not old_quote
         return HostState(
@@ -324,13 +324,10 @@ class _Work:
             attempted_ns=now,
             verified_ns=now if renewed else before.verified_ns if before else None,
             evidence_ns=self.evidence.modified_ns,
-            entries=found.ima.coverage.covered_entries if found else 0,
-            new_entries=found.ima.replay.entries if found else 0,
+            entries=found.covered_entries if found else 0,
+            new_entries=found.new_entries if found else 0,
             settings=self.settings.name(),
-            checks=(
-                *(_row(subject, check, now, passed) for subject, check in self.checks),
-                *self.captured,
-            ),
+            checks=(*self.checks, *self.captured),
             findings=found.findings if found else before.findings if before else (),
             findings_left_out=found.left_out if found else 0,
             checkpoint=found.checkpoint if found else before.checkpoint if before else None,
@@ -339,20 +336,6 @@ class _Work:
             key_sha256=self.key_sha256 or (before.key_sha256 if before else None),
             captures=self.capture_states,
         )
-
-
-def _row(
-    subject: str, check: Check, now: int, passed: Mapping[tuple[str, str], int | None]
-) -> CheckRow:
-    return CheckRow(
-        subject,
-        check.id,
-        check.outcome.value,
-        check.expected,
-        check.got,
-        check.detail,
-        now if check.outcome is Outcome.PASSED else passed.get((subject, check.id)),
-    )
 
 
 def _nonce(data: bytes) -> bytes:

@@ -7,8 +7,7 @@ tools show each piece, so that a collector has only to copy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from excise.capture.archive import SUFFIX
 from excise.fleet.places import Item
@@ -37,15 +36,17 @@ SIGNATURE: Final = "quote.signature"
 PUBLIC: Final = "quote.public"
 NONCE: Final = "quote.nonce"
 CAPTURE_SUFFIX: Final = ".excise"
+_PCRS_QUOTED: Final = (QUOTED_PCRS, *PCRS)
+_PCRS_READ: Final = (*PCRS, QUOTED_PCRS)
+_SEVERAL: Final = frozenset({*IMA_LISTS, *PCRS, QUOTED_PCRS})
 _SINGLE: Final = frozenset({QUOTE, SIGNATURE, PUBLIC, NONCE, RTMRS})
-_ALL: Final = frozenset({*IMA_LISTS, *PCRS, QUOTED_PCRS, *EVENT_LOGS, *CCELS, *_SINGLE})
+_ALL: Final = _SEVERAL | {*EVENT_LOGS, *CCELS, *_SINGLE}
 
 KINDS: Final = ("ima", "quote", "eventlog", "capture")
 """Kinds of evidence that can be required of every host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What there is of a host.
 
     Attributes:
@@ -60,13 +61,16 @@ class Evidence:
 
     def first(self, names: Iterable[str]) -> str | None:
         """Return the first of some names that is there."""
-        return next((name for name in names if name in self.files), None)
+        for name in names:
+            if name in self.files:
+                return name
+        return None
 
     @property
     def pcrs(self) -> str | None:
         """Return the file of PCR values: beside a quote, those that it is over come first."""
         quoted = QUOTE in self.files
-        return self.first((QUOTED_PCRS, *PCRS) if quoted else (*PCRS, QUOTED_PCRS))
+        return self.first(_PCRS_QUOTED if quoted else _PCRS_READ)
 
     @property
     def modified_ns(self) -> int | None:
@@ -89,7 +93,6 @@ def sort_items(items: Iterable[Item]) -> Evidence:
         else:
             unused.append(item.name)
     found = Evidence(files=files, captures=tuple(captures), unused=())
-    used = {found.first(IMA_LISTS), found.pcrs}
-    several = {*IMA_LISTS, *PCRS, QUOTED_PCRS}
-    unused += [name for name in files if name in several and name not in used]
-    return replace(found, unused=tuple(sorted(unused)))
+    used = (found.first(IMA_LISTS), found.pcrs)
+    unused += [name for name in files if name in _SEVERAL and name not in used]
+    return Evidence(found.files, found.captures, tuple(sorted(unused)))

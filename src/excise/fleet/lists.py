@@ -21,6 +21,8 @@ from excise.evidence.policy import (
     judge_covered,
     read_covered,
 )
+from excise.fleet.grown import follow
+from excise.fleet.judged import Judged, as_judged
 from excise.fleet.places import Folder, Item, is_local
 from excise.fleet.records import MAX_FINDINGS, Finding, HostState, Settings
 
@@ -50,14 +52,18 @@ class ListResult:
     Attributes:
         ima: Whether the list leads to the PCR values.
         policy: What the policy says of all covered entries; None without a policy.
+        covered_entries: Entries of the whole list that are covered.
+        new_entries: Entries that were read now.
         findings: Findings in the whole list, those of earlier rounds included.
         left_out: Entries whose findings are beyond what is kept.
         checkpoint: Where to go on; None if the next round has to start from the beginning.
         policy_state: Counts at the checkpoint.
     """
 
-    ima: ImaAppraisal
-    policy: PolicyAppraisal | None
+    ima: Judged
+    policy: Judged | None
+    covered_entries: int
+    new_entries: int
     findings: tuple[Finding, ...]
     left_out: int
     checkpoint: Checkpoint | None
@@ -89,13 +95,15 @@ def appraise_list(
         )
     checkpoint = before.checkpoint if before else None
     if checkpoint is not None and (tail := _tail(folder, item, checkpoint)) is not None:
+        if (grown := _grown(tail, pcrs, before, policy, settings)) is not None:
+            return grown
         start = checkpoint.offset - checkpoint.last_record.size_bytes
-        found = _verify(tail, pcrs, before, checkpoint, start, policy, settings)
-        if found.ima.meeting.goes_on and found.ima.verdict is not Outcome.FAILED:
+        found, goes_on = _verify(tail, pcrs, before, checkpoint, start, policy, settings)
+        if goes_on and found.ima.verdict is not Outcome.FAILED:
             return found
     # A new boot, another policy, or a list that was changed: the whole list tells which.
     with folder.fetched(item.name) as copy:
-        return _verify(copy, pcrs, before, checkpoint, None, policy, settings)
+        return _verify(copy, pcrs, before, checkpoint, None, policy, settings)[0]
 
 
 def _tail(folder: Folder, item: Item, checkpoint: Checkpoint) -> bytes | None:
@@ -109,6 +117,32 @@ def _tail(folder: Folder, item: Item, checkpoint: Checkpoint) -> bytes | None:
     return folder.read_from(item.name, start, limit_bytes=_TAIL_BYTES)
 
 
+def _grown(
+    tail: bytes,
+    pcrs: Mapping[str, Mapping[int, bytes]],
+    before: HostState | None,
+    policy: Policy | None,
+    settings: Settings,
+) -> ListResult | None:
+    """Return what was found in a list that merely grew, and is without fault."""
+    if before is None or before.checkpoint is None:
+        return None
+    checkpoint = before.checkpoint
+    found = follow(tail, before, checkpoint, pcrs=pcrs, policy=policy, settings=settings)
+    if found is None:
+        return None
+    return ListResult(
+        ima=found.ima,
+        policy=found.policy,
+        covered_entries=found.checkpoint.count,
+        new_entries=found.new_entries,
+        findings=before.findings,
+        left_out=0,
+        checkpoint=found.checkpoint,
+        policy_state=found.policy_state,
+    )
+
+
 def _verify(
     data: Path | bytes,
     pcrs: Mapping[str, Mapping[int, bytes]],
@@ -117,7 +151,8 @@ def _verify(
     start_offset: int | None,
     policy: Policy | None,
     settings: Settings,
-) -> ListResult:
+) -> tuple[ListResult, bool]:
+    """Return what was found, and whether it goes on from the checkpoint."""
     found = verify_list(
         data,
         pcrs=pcrs,
@@ -147,14 +182,17 @@ def _verify(
     if before is not None and found.verdict is not Outcome.PASSED:
         # A state moves only on success: the next round tries again from the same place.
         successor, state, kept = before.checkpoint, before.policy, list(before.findings)
-    return ListResult(
-        ima=found,
-        policy=appraised,
+    result = ListResult(
+        ima=as_judged(found),
+        policy=as_judged(appraised) if appraised is not None else None,
+        covered_entries=found.coverage.covered_entries,
+        new_entries=found.replay.entries,
         findings=tuple(kept),
         left_out=left_out,
         checkpoint=successor,
         policy_state=state,
     )
+    return result, found.meeting.goes_on
 
 
 def _successor(

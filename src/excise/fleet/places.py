@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -16,6 +18,9 @@ from excise.errors import FormatError, HostError, UsageError
 
 PART: Final = ".part"
 _ARCHIVES: Final = ("zip", "tar", "libarchive")
+_LEAST_ROOM_BYTES: Final = 4096
+_UNUSUAL: Final = re.compile(r"//|/\.|/$")
+"""In a path that may also be written otherwise."""
 
 
 class Item(NamedTuple):
@@ -69,7 +74,8 @@ def folder_at(url: str) -> Folder:
         UsageError: A URL of an unknown kind.
     """
     if "://" not in url or url.startswith("file://"):
-        return LocalFolder(str(Path(url.removeprefix("file://")).absolute()))
+        plain = url.startswith("/") and not _UNUSUAL.search(url)
+        return LocalFolder(url if plain else str(Path(url.removeprefix("file://")).absolute()))
     folder = RemoteFolder(url if url.endswith("://") else url.rstrip("/"))
     folder.file_system()
     return folder
@@ -126,9 +132,7 @@ class LocalFolder:
             FormatError: It cannot be read, or is longer than the limit.
         """
         try:
-            with open(f"{self.url}/{name}", "rb") as file:  # noqa: PTH123  one object less a host
-                file.seek(offset)
-                data = file.read(limit_bytes + 1)
+            data = _read_at(f"{self.url}/{name}", offset, limit_bytes + 1)
         except OSError as error:
             raise FormatError(
                 f"cannot be read ({error.strerror})", source=f"{self.url}/{name}"
@@ -163,8 +167,27 @@ def _item(entry: os.DirEntry[str]) -> Item:
         state = entry.stat()
     except OSError:  # a link to nothing
         return Item(entry.name, False, False, None, None)
-    size = state.st_size if entry.is_file() else None
-    return Item(entry.name, entry.is_dir(), entry.is_file(), size, state.st_mtime_ns)
+    is_file = stat.S_ISREG(state.st_mode)
+    size = state.st_size if is_file else None
+    return Item(entry.name, stat.S_ISDIR(state.st_mode), is_file, size, state.st_mtime_ns)
+
+
+def _read_at(path: str, offset: int, most_bytes: int) -> bytes:
+    """Return a file's bytes from an offset on, at most so many.
+
+    Room is made for what there is: room for the most is tens of MiB, and takes longer than reading.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        room = max(os.fstat(handle).st_size - offset + 1, _LEAST_ROOM_BYTES)
+        pieces = []
+        while most_bytes > 0 and (piece := os.pread(handle, min(room, most_bytes), offset)):
+            pieces.append(piece)
+            offset += len(piece)
+            most_bytes -= len(piece)
+    finally:
+        os.close(handle)
+    return b"".join(pieces)
 
 
 def _parted(url: str) -> tuple[str, str, str]:

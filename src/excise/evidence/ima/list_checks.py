@@ -94,7 +94,7 @@ def _fields(found: Replay) -> Check:
     )
 
 
-_TEMPLATE_NAMES: Final = frozenset(
+TEMPLATE_NAMES: Final = frozenset(
     ("ima", "ima-ng", "ima-sig", "ima-buf", "ima-modsig", "evm-sig", "ima-ngv2", "ima-sigv2")
 )
 _FIELD_IDS: Final = frozenset(
@@ -109,7 +109,7 @@ def _known(found: Replay) -> int:
     return sum(
         count
         for name, count in found.templates.items()
-        if name in _TEMPLATE_NAMES or all(field in _FIELD_IDS for field in name.split("|"))
+        if name in TEMPLATE_NAMES or all(field in _FIELD_IDS for field in name.split("|"))
     )
 
 

@@ -32,6 +32,7 @@ from excise.evidence.signature import (
 if TYPE_CHECKING:
     from excise._core import PolicyScreen
     from excise.evidence.ima import ImaList, ImaRow
+    from excise.evidence.ima.rows import Settled
 
 
 class Treatment(StrEnum):
@@ -147,12 +148,17 @@ class PolicyAppraisal(AppraisalResult):
     @property
     def verdict(self) -> Outcome:
         """Return the verdict; without one file compared it is never PASSED."""
-        verdict = verdict_of(self.checks)
-        compared = {"policy.digests", "policy.signatures"}
-        passed = {check.id for check in self.checks if check.outcome is Outcome.PASSED}
-        if verdict is Outcome.PASSED and not (passed & compared and self.files):
-            return Outcome.NOT_COVERED
-        return verdict
+        return verdict_over(self.checks, self.files)
+
+
+def verdict_over(checks: tuple[Check, ...], files: int) -> Outcome:
+    """Return a policy's verdict over its checks and the number of files compared."""
+    verdict = verdict_of(checks)
+    compared = {"policy.digests", "policy.signatures"}
+    passed = {check.id for check in checks if check.outcome is Outcome.PASSED}
+    if verdict is Outcome.PASSED and not (passed & compared and files):
+        return Outcome.NOT_COVERED
+    return verdict
 
 
 def appraise_entries(
@@ -235,6 +241,14 @@ class PolicyAppraiser:
         self._accept = self._options.accept or self._default_accept()
         if self._accept in (Accept.DIGEST, Accept.BOTH) and not self._has_digests:
             raise UsageError("digests are asked for, and the policy has none")
+        self.restart(before)
+
+    def restart(self, before: PolicyState | None = None) -> None:
+        """Begin with another list; keys learnt from entries taken so far stay learnt.
+
+        Args:
+            before: What an earlier appraiser knew of it.
+        """
         before = before or PolicyState()
         self._counts = Counter({EntryClass(name): n for name, n in before.counts.items()})
         self._signatures = Counter(
@@ -272,7 +286,10 @@ class PolicyAppraiser:
         """
         for row in rows:
             yield row, self.take(row)
-        settled = rows.settled
+        self.settle(rows.settled)
+
+    def settle(self, settled: Settled) -> None:
+        """Count entries that `screen` settled."""
         self._counts[EntryClass.ALLOWED] += settled.allowed
         self._counts[EntryClass.EXCLUDED] += settled.excluded
         self._signatures[SignatureResult.NO_SIGNATURE] += settled.without_signature
@@ -425,7 +442,7 @@ class PolicyAppraiser:
         signatures = {result: self._signatures[result] for result in SignatureResult}
         return PolicyAppraisal(
             subject="policy",
-            checks=tuple(self._checks()),
+            checks=self.checks(),
             facts={
                 "policy_digest": self._policy.digest,
                 "policy_digests": dict(self._policy.counts()),
@@ -443,6 +460,15 @@ class PolicyAppraiser:
             offenders=tuple(offenders),
             files=self._files,
         )
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return the checks over all entries taken so far, as `finish` does."""
+        return tuple(self._checks())
+
+    @property
+    def files(self) -> int:
+        """Return how many file entries were compared so far."""
+        return self._files
 
     def _checks(self) -> Iterable[Check]:
         yield self._digests_check()
