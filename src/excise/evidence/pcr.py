@@ -332,8 +332,10 @@ _BANK_NAME: Final = r"(s(?:ha|m)[0-9][0-9_\-]*)"
 # Patterns, which `re` compiles and keeps when a file needs them: most calls need one.
 _LABELLED: Final = rf"(?i)\s*{_BANK_NAME}\s*:\s*([0-9]{{1,2}})\s*[= ]\s*((?:0x)?[0-9a-f]+)\s*"
 _NUMBERED: Final = r"(?i)\s*PCR[- ]?\s*([0-9]{1,2})\s*:\s*((?:[0-9a-f]{2}\s*)+)"
-_BANK_LINE: Final = rf"(?i)\s*{_BANK_NAME}\s*:\s*"
-_ROW: Final = r"(?i)\s*([0-9]{1,2})\s*:\s*((?:0x)?[0-9a-f]+)\s*"
+_PRINTED: Final = (
+    # A row, or the line of a bank.
+    rf"(?i)\s*(?:([0-9]{{1,2}})\s*:\s*((?:0x)?[0-9a-f]+)|{_BANK_NAME}\s*:)\s*"
+)
 _IGNORED: Final = (
     # Blank lines, comments, YAML's document mark, and the other keys `tpm2_quote` prints.
     r"\s*|\s*#.*|---\s*|\s*(?:pcrs|signature)\s*:\s*"
@@ -355,12 +357,13 @@ def _read_text(data: bytes, bank: str | None) -> PcrValues:
     current: str | None = None
     for number, line in enumerate(data.decode("ascii").splitlines(), start=1):
         # No line is of two of these forms; those that tpm2_pcrread prints come first.
-        if matched := re.fullmatch(_ROW, line):
+        matched = re.fullmatch(_PRINTED, line)
+        if matched and matched[3]:
+            current = matched[3]
+        elif matched:
             if current is None and bank is None:
                 raise FormatError("a PCR row before any bank was named", line=number, field="bank")
             builder.add(current, int(matched[1]), matched[2], line=number)
-        elif matched := re.fullmatch(_BANK_LINE, line):
-            current = matched[1]
         elif matched := re.fullmatch(_LABELLED, line):
             builder.add(matched[1], int(matched[2]), matched[3], line=number)
         elif matched := re.fullmatch(_NUMBERED, line):

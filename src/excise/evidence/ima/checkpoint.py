@@ -20,7 +20,7 @@ VERSION: Final = 1
 _HEAD_BYTES: Final = 64
 _BANKS: Final = ("sha1", "sha256", "sha384", "sha512", "sm3_256")
 _RULES: Final = ("own", "padded-sha1", "padded-sha1-wide-violations")
-_HEX: Final = re.compile(r"([0-9a-f]{2})+")
+_HEX: Final = re.compile(r"[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +149,7 @@ class Checkpoint:
             "count": self.count < 1,
             "line": self.line < 1,
             "records": any(
-                mark.size_bytes < 1
-                or not (_HEX.fullmatch(mark.sha256) and _HEX.fullmatch(mark.head))
+                mark.size_bytes < 1 or not (_is_hex(mark.sha256) and _is_hex(mark.head))
                 for mark in marks
             ),
             "registers": not self.registers or not all(map(_is_register, self.registers)),
@@ -173,5 +172,9 @@ def _is_register(register: RegisterState) -> bool:
         and register.bank in _BANKS
         and register.rule in _RULES
         and len(register.value) == 2 * BANK_SIZES_BYTES[register.bank]
-        and _HEX.fullmatch(register.value) is not None
+        and _is_hex(register.value)
     )
+
+
+def _is_hex(text: str) -> bool:
+    return len(text) % 2 == 0 and _HEX.fullmatch(text) is not None

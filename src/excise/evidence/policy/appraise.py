@@ -250,10 +250,12 @@ class PolicyAppraiser:
             before: What an earlier appraiser knew of it.
         """
         before = before or PolicyState()
-        self._counts = Counter({EntryClass(name): n for name, n in before.counts.items()})
-        self._signatures = Counter(
-            {SignatureResult(name): n for name, n in before.signature_counts.items()}
-        )
+        self._counts: Counter[EntryClass] = Counter()
+        for name, count in before.counts.items():
+            self._counts[EntryClass(name)] = count
+        self._signatures: Counter[SignatureResult] = Counter()
+        for name, count in before.signature_counts.items():
+            self._signatures[SignatureResult(name)] = count
         self._unsigned_faults = before.unsigned_faults
         self._files = before.files
         self._first: dict[tuple[str, str], list[EntryAppraisal]] = {}
@@ -482,7 +484,7 @@ class PolicyAppraiser:
             "content and even the name in such an entry are not authenticated.",
         )
         yield self._buffers_check()
-        if self._counts[EntryClass.EXCLUDED]:
+        if self._counts.get(EntryClass.EXCLUDED):
             yield Check(
                 id="policy.excludes",
                 outcome=Outcome.NOT_COVERED,
@@ -495,8 +497,10 @@ class PolicyAppraiser:
         faults = list(_FILE_FAULTS)
         if self._options.pseudo_files is Treatment.FAIL:
             faults.append(EntryClass.PSEUDO_FILE)
-        accepted = self._counts[EntryClass.ALLOWED] + self._counts[EntryClass.SIGNED]
-        bad = sum(self._counts[entry_class] for entry_class in faults)
+        counts = self._counts
+        accepted = counts.get(EntryClass.ALLOWED, 0) + counts.get(EntryClass.SIGNED, 0)
+        found = [(counts[each], each) for each in faults if counts.get(each)]
+        bad = sum(count for count, _ in found)
         outcome = Outcome.PASSED if accepted else Outcome.NOT_COVERED
         if bad:
             outcome = Outcome.FAILED
@@ -505,10 +509,10 @@ class PolicyAppraiser:
             outcome, detail = Outcome.NOT_COVERED, "The policy has no file digests."
         elif not accepted and not bad:
             detail = "No entry of a file was compared."
-        reported = self._counts[EntryClass.PSEUDO_FILE]
+        reported = counts.get(EntryClass.PSEUDO_FILE, 0)
         if reported and self._options.pseudo_files is Treatment.REPORT:
             detail = f"{reported} entries of pseudo files are not judged."
-        listed = ", ".join(f"{self._counts[c]} × {c.value}" for c in faults if self._counts[c])
+        listed = ", ".join(f"{count} × {each.value}" for count, each in found)
         return Check(
             id="policy.digests",
             outcome=outcome,
@@ -520,9 +524,9 @@ class PolicyAppraiser:
 
     def _signatures_check(self) -> Check:
         seen = self._signatures
-        bad = seen[SignatureResult.BAD_SIGNATURE] + seen[SignatureResult.MALFORMED]
+        bad = seen.get(SignatureResult.BAD_SIGNATURE, 0) + seen.get(SignatureResult.MALFORMED, 0)
         required = self._accept in (Accept.SIGNATURE, Accept.BOTH)
-        outcome = Outcome.PASSED if seen[SignatureResult.OK] else Outcome.NOT_COVERED
+        outcome = Outcome.PASSED if seen.get(SignatureResult.OK) else Outcome.NOT_COVERED
         detail = ""
         if (bad and self._uses_keys) or (required and self._unsigned_faults):
             outcome = Outcome.FAILED
@@ -540,8 +544,8 @@ class PolicyAppraiser:
     def _treated(
         self, identifier: str, entry_class: EntryClass, treatment: Treatment, **text: str
     ) -> Check:
-        count = self._counts[entry_class]
-        outcome = Outcome.PASSED if self._counts.total() else Outcome.NOT_COVERED
+        count = self._counts.get(entry_class, 0)
+        outcome = Outcome.PASSED if any(self._counts.values()) else Outcome.NOT_COVERED
         if count and treatment is not Treatment.IGNORE:
             outcome = Outcome.FAILED if treatment is Treatment.FAIL else Outcome.NOT_COVERED
         ignored = " (ignored on request)" if count and treatment is Treatment.IGNORE else ""
@@ -556,8 +560,9 @@ class PolicyAppraiser:
 
     def _buffers_check(self) -> Check:
         counts = self._counts
-        differs, unknown = counts[EntryClass.BUFFER_DIFFERS], counts[EntryClass.BUFFER_UNKNOWN]
-        allowed = counts[EntryClass.BUFFER_ALLOWED]
+        differs = counts.get(EntryClass.BUFFER_DIFFERS, 0)
+        unknown = counts.get(EntryClass.BUFFER_UNKNOWN, 0)
+        allowed = counts.get(EntryClass.BUFFER_ALLOWED, 0)
         treatment = self._options.buffers
         if treatment is None:
             treatment = Treatment.FAIL if self._buffers.has_references else Treatment.REPORT
