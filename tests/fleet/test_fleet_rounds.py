@@ -16,7 +16,7 @@ import pytest
 from excise.errors import FormatError, HostError, UsageError
 from excise.evidence.checks import Outcome
 from excise.fleet.engines import InlineEngine, PoolEngine
-from excise.fleet.records import Settings
+from excise.fleet.records import HostState, Settings
 from excise.fleet.rounds import Progress, find_hosts, read_keys, verify_fleet
 from excise.fleet.stores import SqliteStore, read_states
 from fleet_builder import (
@@ -203,6 +203,83 @@ def test_death_of_what_forks_the_workers_costs_no_host(tmp_path: Path) -> None:
     )
     assert killed
     assert [state.verdict for state in done.states()] == ["PASSED"] * 40
+
+
+def _short_round(fleet: Path, state: Path, pool: PoolEngine) -> dict[str, HostState]:
+    """Make a first round here, and a second one in a pool, which is forked from here."""
+    store = SqliteStore(state)
+    run_round(fleet, store=store)
+    return by_host(run_round(fleet, store=store, engine=pool))
+
+
+def test_short_round_takes_one_process_and_finds_what_a_long_one_finds(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet"
+    names = write_fleet(fleet, 40)
+    pool = PoolEngine(4)
+    found = _short_round(fleet, tmp_path / "s.sqlite", pool)
+    assert pool.name == "a pool of 1 process"
+    assert [(state.verdict, state.new_entries) for state in found.values()] == [("PASSED", 0)] * 40
+    assert list(found) == names
+
+
+def test_worker_of_a_short_round_dies_without_harm_to_the_round(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet"
+    names = write_fleet(fleet, 40)
+    for name in ("dies-always", "dies-once"):
+        write_host(fleet, name)
+    found = _short_round(fleet, tmp_path / "s.sqlite", DyingPool(2))
+    assert outcome_of(found["dies-always"], "fleet.worker") == "FAILED"
+    assert {found[name].verdict for name in (*names, "dies-once")} == {"PASSED"}
+
+
+WAYS = """
+import sys, threading
+from excise.fleet.engines import PoolEngine
+from excise.fleet.records import Settings
+from excise.fleet.rounds import find_hosts, verify_fleet
+
+class Noting(PoolEngine):
+    def _pool_of(self, method):
+        print(method)
+        return super()._pool_of(method)
+
+def make_round(**limit):
+    hosts = find_hosts([sys.argv[1]])
+    done = verify_fleet(hosts, engine=Noting(1, **limit), settings=Settings())
+    assert [state.verdict for state in done.states()] == ["PASSED"] * len(hosts)
+
+if __name__ == "__main__":
+    make_round()
+    make_round(memory_limit_bytes=100 << 20)
+    ended = threading.Event()
+    threading.Thread(target=ended.wait).start()
+    make_round()
+    ended.set()
+"""
+"""Rounds of a process without threads, with little memory, and with a thread."""
+
+
+def test_process_that_has_threads_or_little_memory_is_not_forked(tmp_path: Path) -> None:
+    fleet, script = tmp_path / "fleet", tmp_path / "ways.py"
+    write_fleet(fleet, 3)
+    script.write_text(WAYS)
+    done = subprocess.run(
+        [sys.executable, str(script), str(fleet)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["fork", "forkserver", "forkserver"]
+
+
+def test_killed_program_leaves_no_process_of_a_short_round(tmp_path: Path) -> None:
+    fleet, state = tmp_path / "fleet", tmp_path / "s.sqlite"
+    write_fleet(fleet, 300)
+    run_round(fleet, store=SqliteStore(state))
+    for delay_s in (0.2, 0.3, 0.4, 0.6):
+        process = start_verify(fleet, state)
+        time.sleep(delay_s)
+        process.kill()
+        process.communicate(timeout=30)
+        assert _kept(state) == 300
+        assert _ends_within(process.pid, 10)
 
 
 def _ends_within(group: int, timeout_s: float) -> bool:

@@ -61,6 +61,9 @@ class DaskEngine:
         self.ahead = 2
         self.name = f"Dask at {address}"
 
+    def expect_short(self, hosts: int) -> None:
+        """Do nothing: its workers run already."""
+
     def start(self, *, settings: Settings, policy: Policy | None) -> None:
         """Connect, wait for a worker, and give every worker the policy.
 

@@ -19,11 +19,22 @@ from typing import Final, Protocol
 from excise.errors import HostError, UsageError
 from excise.evidence.policy import Policy
 from excise.fleet.records import HostJob, Settings
-from excise.fleet.worker import Batch, appraise_batch, keep_policy, prepare, start_worker
+from excise.fleet.worker import (
+    Batch,
+    appraise_batch,
+    keep_policy,
+    prepare,
+    start_together,
+    start_worker,
+)
 
 DEFAULT_MEMORY_BYTES: Final = 2 << 30
 """Private memory a worker of a pool may have; a list of any length takes some tens of MiB."""
 _MANAGER_END_S: Final = 2.0
+_HOSTS_A_PROCESS: Final = 500
+"""Hosts of a short round that take about as long as starting a process for them."""
+_FORKED_BYTES: Final = 512 << 20
+"""Private memory beside which that of the leader does not count."""
 _STARTS: Final = 5
 _PAUSE_S: Final = 0.2
 
@@ -42,6 +53,9 @@ class Engine(Protocol):
     @property
     def ahead(self) -> int:
         """Batches to have submitted at a time, so that no slot waits."""
+
+    def expect_short(self, hosts: int) -> None:
+        """Be told before the start that hosts will take so little that starting counts."""
 
     def start(self, *, settings: Settings, policy: Policy | None) -> None:
         """Make ready; HostError if it cannot be."""
@@ -71,6 +85,9 @@ class InlineEngine:
 
     def __init__(self) -> None:
         self._settings = Settings()
+
+    def expect_short(self, hosts: int) -> None:
+        """Do nothing: it is started."""
 
     def start(self, *, settings: Settings, policy: Policy | None) -> None:
         """Keep the settings and the policy."""
@@ -123,20 +140,22 @@ class PoolEngine:
         self.name = f"a pool of {workers} processes"
         self._memory_limit_bytes = memory_limit_bytes
         self._settings = Settings()
+        self._policy: Policy | None = None
         self._policy_path: str | None = None
+        self._short = False
         self._scratch = contextlib.ExitStack()
         self._pool: ProcessPoolExecutor | None = None
 
+    def expect_short(self, hosts: int) -> None:
+        """Start no more processes than are worth it, and in the cheapest way."""
+        self._short = True
+        self.slots = max(1, min(self.slots, hosts // _HOSTS_A_PROCESS))
+        self.ahead = 2 * self.slots
+        self.name = f"a pool of {self.slots} process{'es' if self.slots > 1 else ''}"
+
     def start(self, *, settings: Settings, policy: Policy | None) -> None:
-        """Write the compiled policy where every worker finds it, and start the processes."""
-        self._settings = settings
-        if policy is not None:
-            folder = self._scratch.enter_context(
-                tempfile.TemporaryDirectory(prefix="excise-fleet-")
-            )
-            path = Path(folder, policy.digest)
-            policy.save(path)
-            self._policy_path = str(path)
+        """Start the processes, with the compiled policy where every one finds it."""
+        self._settings, self._policy = settings, policy
         self.renew()
 
     def submit(self, jobs: Sequence[HostJob]) -> Future[Batch]:
@@ -165,7 +184,7 @@ class PoolEngine:
         for _ in range(_STARTS):
             self._kill()
             try:
-                self._wait_for(self._started().submit(prepare, self._settings, self._policy_path))
+                self._wait_for(self._started())
             except (OSError, EOFError):
                 # What forks them was killed, and starts anew once that is noticed.
                 time.sleep(_PAUSE_S)
@@ -179,14 +198,43 @@ class PoolEngine:
             hint="There may be too little memory: see --memory-limit and --workers.",
         )
 
-    def _started(self) -> ProcessPoolExecutor:
-        # Forked from a process that has imported everything once. Not from this one, which may have
-        # threads (of Polars, of a progress bar) with locks.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["__main__", "excise.fleet.host"])
+    def _started(self) -> Future[None]:
+        """Start a pool; return what its first process is asked to do."""
+        if self._may_fork():
+            if self._policy is not None:
+                keep_policy(self._policy)
+            with start_together():
+                return self._pool_of("fork").submit(prepare, self._settings, None)
+        if self._policy is not None and self._policy_path is None:
+            folder = self._scratch.enter_context(
+                tempfile.TemporaryDirectory(prefix="excise-fleet-")
+            )
+            path = Path(folder, self._policy.digest)
+            self._policy.save(path)
+            self._policy_path = str(path)
+        # Forked from a process that has imported everything once, and that has no threads.
+        multiprocessing.get_context("forkserver").set_forkserver_preload(
+            ["__main__", "excise.fleet.host"]
+        )
+        return self._pool_of("forkserver").submit(prepare, self._settings, self._policy_path)
+
+    def _may_fork(self) -> bool:
+        """Return whether this process itself can be forked: what starts others takes 0.2 s.
+
+        Another thread (of Polars, of a progress bar) may hold a lock that its copy never gets.
+        """
+        limit = self._memory_limit_bytes
+        if not self._short or (limit is not None and limit < _FORKED_BYTES):
+            return False
+        try:
+            return sum(1 for _ in Path("/proc/self/task").iterdir()) == 1
+        except OSError:
+            return False
+
+    def _pool_of(self, method: str) -> ProcessPoolExecutor:
         self._pool = ProcessPoolExecutor(
             self.slots,
-            mp_context=context,
+            mp_context=multiprocessing.get_context(method),
             initializer=start_worker,
             initargs=(self._memory_limit_bytes,),
         )

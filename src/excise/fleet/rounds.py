@@ -30,6 +30,8 @@ from excise.fleet.worker import Batch
 MAX_DEATHS: Final = 2
 """Workers that a host may take along when it runs alone."""
 MAX_BATCH: Final = 32
+_FEW_NEW: Final = 16
+"""Hosts without a state that take less time than it takes to start a pool of processes."""
 _IN_VAIN: Final = 8
 """Workers that may die one after another without one host done, before it is given up."""
 _KEY_ENDINGS: Final = ("", ".pub", ".pem", ".der", ".crt", ".tpm", ".public")
@@ -170,7 +172,10 @@ def verify_fleet(
     began = time.monotonic()
     work = _Round(hosts=hosts, keys=keys or {}, store=store, engine=engine, progress=progress)
     interrupted, stopped_by = False, None
-    absent = tuple(sorted(store.hosts() - hosts.keys())) if store is not None else ()
+    known = store.hosts() if store is not None else set()
+    absent = tuple(sorted(known - hosts.keys()))
+    if len(hosts.keys() - known) <= _FEW_NEW:
+        engine.expect_short(len(hosts))
     try:
         engine.start(settings=settings, policy=policy)
         work.run()

@@ -11,7 +11,8 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from excise.fleet.records import HostJob, Settings
 
 _policies: dict[str, Policy] = {}
 _POLICIES_KEPT: Final = 2
+_LEADERS_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 _LEAST_BYTES: Final = 8 << 20
 """Memory without which no list can be read."""
 
@@ -105,6 +107,16 @@ def peak_rss_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+@contextmanager
+def start_together() -> Iterator[None]:
+    """Hold back the leader's signals while it is forked, until `start_worker` has settled them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _LEADERS_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def start_worker(memory_limit_bytes: int | None) -> None:
     """Prepare a process of a pool: Ctrl-C is its leader's, and its memory is bounded.
 
@@ -113,6 +125,7 @@ def start_worker(memory_limit_bytes: int | None) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEADERS_SIGNALS)
     threading.Thread(target=_end_with_leader, daemon=True).start()
     if memory_limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_limit_bytes, memory_limit_bytes))
