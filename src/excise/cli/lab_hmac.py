@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report
+from excise.cli.options import (
+    FormatOption,
+    JsonOption,
+    capture_written_later,
+    open_dataset,
+    print_report,
+)
 
 BESIDE = "reference:tpm-hmac-2024"
 
@@ -30,7 +36,13 @@ def hmac(
         str, typer.Option("--root", help="What boots: debian (systemd) or initramfs.")
     ] = "debian",
     output: Annotated[
-        str, typer.Option("-o", "--output", help="Capture to write, or to go on with.")
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Capture to write, or to go on with.",
+            callback=capture_written_later,
+        ),
     ] = "hmac.excise",
     format_name: FormatOption = None,
     as_json: JsonOption = False,
