@@ -220,6 +220,7 @@ def booted(image: Path, folder: Path, *more: str, offset: int) -> Iterator[SshTa
         config="/dev/null",
         connect_timeout="45s",
         keepalive="10s",
+        boot_timeout="15min",
         reboot=True,
         machine=HOST_NAME,
     )
