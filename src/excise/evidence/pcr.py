@@ -355,9 +355,10 @@ def _is_text(data: bytes) -> bool:
 def _read_text(data: bytes, bank: str | None) -> PcrValues:
     builder = _Builder(bank)
     current: str | None = None
+    printed = re.compile(_PRINTED)
     for number, line in enumerate(data.decode("ascii").splitlines(), start=1):
         # No line is of two of these forms; those that tpm2_pcrread prints come first.
-        matched = re.fullmatch(_PRINTED, line)
+        matched = printed.fullmatch(line)
         if matched and matched[3]:
             current = matched[3]
         elif matched:

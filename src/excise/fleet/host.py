@@ -43,6 +43,7 @@ SMALL_BYTES: Final = 1 << 20
 LOG_BYTES: Final = 64 << 20
 """More than any boot log takes: the firmware has it in memory."""
 
+_PASSED: Final = Outcome.PASSED.value
 _NOTHING: Final = layout.sort_items(())
 Pcrs = Mapping[str, Mapping[int, bytes]]
 
@@ -101,21 +102,22 @@ class _Work:
         detail: str = "",
     ) -> None:
         """Add a check of the fleet's own."""
-        self._add((subject, identifier, outcome.value, expected, got, detail))
+        self._add(((subject, identifier, outcome.value, expected, got, detail),))
         if outcome is Outcome.FAILED:
             self.verdicts[subject] = Outcome.FAILED
 
     def take(self, found: Judged) -> None:
         """Add the checks and the verdict of a piece of evidence."""
-        for said in found.said:
-            self._add(said)
+        self._add(found.said)
         before = self.verdicts.get(found.subject)
         if before is not Outcome.FAILED:
             self.verdicts[found.subject] = found.verdict
 
-    def _add(self, said: Said) -> None:
-        passed = said[2] == Outcome.PASSED
-        self.checks.append(CheckRow(*said, self.now_ns if passed else self.passed_ns.get(said[:2])))
+    def _add(self, rows: tuple[Said, ...]) -> None:
+        now, passed = self.now_ns, self.passed_ns
+        self.checks += [
+            CheckRow(*said, now if said[2] == _PASSED else passed.get(said[:2])) for said in rows
+        ]
 
     def run(self) -> None:
         """Appraise everything there is."""

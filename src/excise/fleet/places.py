@@ -179,12 +179,16 @@ def _read_at(path: str, offset: int, most_bytes: int) -> bytes:
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        room = max(os.fstat(handle).st_size - offset + 1, _LEAST_ROOM_BYTES)
-        pieces = []
-        while most_bytes > 0 and (piece := os.pread(handle, min(room, most_bytes), offset)):
-            pieces.append(piece)
-            offset += len(piece)
-            most_bytes -= len(piece)
+        size = os.fstat(handle).st_size
+        room = max(size - offset + 1, _LEAST_ROOM_BYTES)
+        data = os.pread(handle, min(room, most_bytes), offset)
+        if 0 < len(data) < room and offset + len(data) >= size:
+            return data
+        pieces = [data]
+        while data and (most_bytes := most_bytes - len(data)) > 0:
+            offset += len(data)
+            data = os.pread(handle, min(room, most_bytes), offset)
+            pieces.append(data)
     finally:
         os.close(handle)
     return b"".join(pieces)

@@ -155,9 +155,9 @@ def check_state(state: HostState, *, source: str) -> None:
     if state.policy is None:
         return
     try:
-        for name in state.policy.counts:
+        for name in state.policy.counts.keys() - _CLASSES:
             EntryClass(name)
-        for name in state.policy.signature_counts:
+        for name in state.policy.signature_counts.keys() - _SIGNATURES:
             SignatureResult(name)
         if state.policy.boot_aggregate is not None:
             bytes.fromhex(state.policy.boot_aggregate[1])
@@ -179,6 +179,8 @@ def outline_of(data: bytes) -> Outline:
     return _OUTLINE.decode(data)
 
 
+_CLASSES: Final = frozenset(each.value for each in EntryClass)
+_SIGNATURES: Final = frozenset(each.value for each in SignatureResult)
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(HostState)
 _OUTLINE: Final = msgspec.json.Decoder(Outline)

@@ -197,7 +197,10 @@ class SqliteStore:
         try:
             with self._connection:
                 self._connection.executemany(
-                    "INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?)", rows
+                    "INSERT INTO hosts VALUES (?, ?, ?, ?, ?) ON CONFLICT (host) DO UPDATE SET "
+                    "verdict = excluded.verdict, attempted_ns = excluded.attempted_ns, "
+                    "verified_ns = excluded.verified_ns, state = excluded.state",
+                    rows,
                 )
         except sqlite3.Error as error:
             raise UsageError(f"cannot be written ({error})", source=str(self._path)) from error

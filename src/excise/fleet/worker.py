@@ -5,6 +5,7 @@ A worker gets hosts and gives back encoded states; it keeps nothing but policies
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import resource
@@ -101,9 +102,9 @@ def _policy(settings: Settings, path: str | None) -> Policy | None:
 
 def peak_rss_bytes() -> int:
     """Return the most memory this process ever had; a child's rusage would have its parent's."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
+    _, found, rest = Path("/proc/self/status").read_bytes().partition(b"VmHWM:")
+    if found:
+        return int(rest.split(maxsplit=1)[0]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -126,6 +127,8 @@ def start_worker(memory_limit_bytes: int | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEADERS_SIGNALS)
+    # What is there already stays: looking for garbage in it would only copy the leader's memory.
+    gc.freeze()
     threading.Thread(target=_end_with_leader, daemon=True).start()
     if memory_limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_limit_bytes, memory_limit_bytes))

@@ -191,6 +191,7 @@ _FILE_FAULTS: Final = (
     EntryClass.OTHER_ALGORITHM,
     EntryClass.UNREADABLE,
 )
+_ACCEPTED: Final = (EntryClass.ALLOWED, EntryClass.SIGNED)
 _CODES: Final = (
     EntryClass.ALLOWED,
     EntryClass.DIGEST_DIFFERS,
@@ -498,7 +499,7 @@ class PolicyAppraiser:
         if self._options.pseudo_files is Treatment.FAIL:
             faults.append(EntryClass.PSEUDO_FILE)
         counts = self._counts
-        accepted = counts.get(EntryClass.ALLOWED, 0) + counts.get(EntryClass.SIGNED, 0)
+        accepted = sum(counts.get(each, 0) for each in _ACCEPTED)
         found = [(counts[each], each) for each in faults if counts.get(each)]
         bad = sum(count for count, _ in found)
         outcome = Outcome.PASSED if accepted else Outcome.NOT_COVERED
