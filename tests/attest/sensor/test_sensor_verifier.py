@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import secrets
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,27 @@ def test_bytes_that_are_no_evidence_are_refused_and_kept(
     assert answer.reasons[0].startswith(reason)
     kept = client.get(f"{TRANSACTIONS}/{answer.transaction}", dict[str, Any])
     assert kept["outcome"] == "FAILED"
+
+
+def test_a_database_of_any_earlier_version_is_given_the_columns_that_came_later(
+    tmp_path: Path, machine: Machine, group: Group
+) -> None:
+    path = tmp_path / "db.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "CREATE TABLE sensor_transactions (id TEXT PRIMARY KEY, received_s REAL NOT NULL, "
+            "pseudonym TEXT, outcome TEXT NOT NULL, nonce BLOB NOT NULL, message BLOB NOT NULL, "
+            "signature BLOB NOT NULL, result TEXT NOT NULL)"
+        )
+        old = ("0" * 32, 1.0, None, "PASSED", b"n", b"m", b"s", '{"outcome": "PASSED"}')
+        connection.execute(f"INSERT INTO sensor_transactions VALUES ({', '.join('?' * 8)})", old)
+    connection.close()
+    options: list[str | Path] = ["--group", write_group(group, tmp_path), "--database", path]
+    with running_verifier(*options) as (url, _), ServiceClient(url) as client:
+        assert client.get(f"{TRANSACTIONS}/{old[0]}", dict[str, Any])["outcome"] == "PASSED"
+        answer = _transact(client, _message(machine), group)
+        found = client.get(f"{TRANSACTIONS}/{answer.transaction}", dict[str, Any])
+        assert found["outcome"] == answer.outcome
 
 
 def test_a_result_can_be_asked_for_again_as_json_as_ear_and_as_a_page(

@@ -27,6 +27,8 @@ _SCHEMA: Final = (
 _COLUMNS: Final = (
     "id, received_s, pseudonym, outcome, nonce, message, signature, attest, result, basename"
 )
+# Of bytes, and not in the tables of all earlier versions.
+_LATER_COLUMNS: Final = ("attest", "basename")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +157,10 @@ def _make_tables(cursor: Cursor, kind: str) -> None:
     for text in _SCHEMA:
         cursor.execute(text.format(bytes=kind))
     held = cursor.execute("SELECT * FROM sensor_transactions LIMIT 0").description or ()
-    if "basename" not in {column[0] for column in held}:
-        cursor.execute(f"ALTER TABLE sensor_transactions ADD COLUMN basename {kind}")
+    there = {column[0] for column in held}
+    for name in _LATER_COLUMNS:
+        if name not in there:
+            cursor.execute(f"ALTER TABLE sensor_transactions ADD COLUMN {name} {kind}")
 
 
 def _move(
