@@ -73,6 +73,7 @@ def test_keys_become_words_of_the_command_line(keys: str, words: tuple[str, ...]
         ('ima_policy = "tcb"\nima_appraise = "enforce"', "ima_appraise", "nothing would be"),
         ('ima_appraise = "strict"', "ima_appraise", "Invalid enum value 'strict'"),
         ("relabel = true", "relabel", "belongs to ima_appraise"),
+        ('cmdline = "excise.configuration=1"', "cmdline", "the word by which a boot"),
     ],
 )
 def test_contradictory_keys_are_refused(keys: str, key: str, reason: str) -> None:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from excise.collect.boot_loaders import MARK
 from excise.errors import SpecError
 
 # Linux 6.1 to 6.12, security/: those of which a kernel runs one at most.
@@ -102,6 +103,12 @@ def check_boot_keys(keys: BootKeys, *, loads_policy: bool, source: str, key: str
     _check_lsm(keys, source, key)
     _check_ima(keys, source, key, loads_policy=loads_policy)
     given = {word.partition("=")[0] for word in keys.cmdline.split()}
+    if (mark := MARK.removesuffix("=")) in given:
+        raise SpecError(
+            f"`{mark}` is the word by which a boot of a configuration is told",
+            source=source,
+            key=f"{key}.cmdline",
+        )
     for name, _ in keys._parameters():
         if name in given:
             raise SpecError(

@@ -12,10 +12,12 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from excise.collect.remote import Output
 from excise.errors import HostError
+
+if TYPE_CHECKING:
+    from excise.collect.remote import Output
 
 MARK: Final = "excise.configuration="
 _GRUB_SCRIPT: Final = "/etc/grub.d/42_excise"
