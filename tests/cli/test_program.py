@@ -327,6 +327,16 @@ def test_a_report_is_written_and_its_charts_beside_it(
         assert (tmp_path / name).stat().st_size > 0
 
 
+def test_a_report_without_a_name_is_called_by_its_format(
+    excise: Excise, capture: Path, tmp_path: Path
+) -> None:
+    for format_name, ending in (("csv", ".csv"), ("latex", ".tex")):
+        code, _, err = excise("report", capture, "--format", format_name)
+        assert (code, err) == (0, f"Wrote report{ending}\n")
+        assert (tmp_path / f"report{ending}").stat().st_size > 0
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_import_reads_standard_input_and_says_what_it_read(tmp_path: Path) -> None:
     done = program("import", "-", "-o", tmp_path / "h.excise", "--json", stdin=HYPERFINE.encode())
     assert done.returncode == 0, done.stderr

@@ -239,6 +239,20 @@ def test_csv_gives_both_ends_of_an_interval_columns_of_their_own() -> None:
     }  # fmt: skip
 
 
+def test_csv_has_the_same_columns_of_intervals_where_no_row_has_an_interval() -> None:
+    columns = [
+        Column(name="task", heading="Task", align="left"),
+        Column(name="interval", heading="95 % interval", value_unit="ns", bounded=True),
+    ]
+    some = [[Cell(text="a"), Cell(text="1 to 2 ns", bounds=(1.0, 2.0))]]
+    none = [[Cell(text="a"), Cell(text=NOTHING)]]
+    heads = {
+        render_csv_table(Table(name="t", columns=columns, rows=rows)).split("\r\n")[0]
+        for rows in (some, none, [])
+    }
+    assert heads == {"task,interval_low (ns),interval_high (ns)"}
+
+
 def test_csv_gives_unrounded_values_with_the_unit_in_the_header(example: Report) -> None:
     rows = list(stdlib_csv.DictReader(io.StringIO(render_csv(example), newline="")))
     assert float(rows[0]["median_ns"]) == 412.6 * 1.187

@@ -23,9 +23,15 @@ if TYPE_CHECKING:
 def report(
     capture: CaptureArgument,
     output: Annotated[
-        str,
-        typer.Option("-o", "--output", help="File to write; its ending chooses the format."),
-    ] = "report.html",
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="File to write; its ending chooses the format. "
+            "[default: report.html, or the ending of --format]",
+            show_default=False,
+        ),
+    ] = None,
     format_name: Annotated[
         str | None,
         typer.Option(
@@ -54,9 +60,11 @@ def report(
     Example: excise report demo.excise -o report.html --beside reference:lsmpmon-2008
     """
     from excise.report.build import build_report
-    from excise.report.write import export_charts, format_of, open_output, render
+    from excise.report.write import ending_of, export_charts, format_of, open_output, render
 
-    chosen = format_of(output, name=format_name)
+    chosen = format_of("report.html" if output is None else output, name=format_name)
+    if output is None:
+        output = f"report{ending_of(chosen)}"
     with open_output(output) as opened:
         dataset = open_dataset(capture)
         built = build_report(

@@ -191,7 +191,9 @@ def _held_out(predictions: Sequence[HeldOut]) -> Table:
         Column(name="entries", heading="IMA entries"),
         Column(name="unit", heading="an entry", value_unit="ns"),
         Column(name="predicted", heading="predicted", value_unit="ns"),
-        Column(name="interval", heading="95 % interval", value_unit="ns", optional=True),
+        Column(
+            name="interval", heading="95 % interval", value_unit="ns", optional=True, bounded=True
+        ),
         Column(name="measured", heading="measured", value_unit="ns"),
         Column(name="error", heading="error"),
     ]

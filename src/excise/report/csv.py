@@ -61,7 +61,7 @@ def render_csv_table(table: Table) -> str:
 def _fields(column: Column, cells: Sequence[Cell]) -> Iterator[list[str]]:
     """Yield what stands under a column's name: itself, the ends of its intervals, or all three."""
     own = [_field(cell) for cell in cells]
-    if all(cell.bounds is None for cell in cells):
+    if not column.bounded and all(cell.bounds is None for cell in cells):
         yield [header_of(column), *own]
         return
     if any(cell.value is not None for cell in cells):

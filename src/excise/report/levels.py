@@ -20,9 +20,9 @@ def level_sections(found: Sequence[LevelComparison]) -> list[Section]:
         columns=[
             Column(name="task", heading="Task", align="left"),
             Column(name="configuration", heading="Configuration", align="left"),
-            Column(name="sign_interval", heading="Sign test", optional=True),
+            Column(name="sign_interval", heading="Sign test", optional=True, bounded=True),
             Column(name="ratio", heading="Bootstrap"),
-            Column(name="interval", heading="95 % interval"),
+            Column(name="interval", heading="95 % interval", bounded=True),
             Column(name="verdict", heading="Verdict", align="left"),
         ],
         rows=[_row(each) for each in found],

@@ -88,6 +88,8 @@ class Column:
             whose cells print "1.2 ms".
         optional: Left out of plain text where the table is too wide, the last one first, with a
             note that says so; every other format has it.
+        bounded: Its cells are intervals: where their ends have columns of their own, they have
+            them even if no cell has an interval.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Column:
     align: Literal["left", "right"] = "right"
     value_unit: str = ""
     optional: bool = False
+    bounded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ def predictions_table(found: Sequence[Prediction], *, name: str = "predictions")
         Column(name="predicted_ns", heading="Predicted", value_unit="ns"),
     ]
     if kinds := list(dict.fromkeys(each.interval for each in found if each.interval)):
-        columns.append(Column(name="interval", heading="Interval", value_unit="ns"))
+        columns.append(Column(name="interval", heading="Interval", value_unit="ns", bounded=True))
     if measured:
         columns.append(Column(name="measured_ns", heading="Measured", value_unit="ns"))
         columns.append(Column(name="error_ns", heading="Error", value_unit="ns"))

@@ -82,7 +82,7 @@ def _table(costs: Sequence[CommandCost], *, starts_per_day: int, share: float) -
             Column(name="value", heading="On", value_unit="ns"),
             Column(name="extra", heading="Extra a start", value_unit="ns"),
             Column(name="ratio", heading="Change"),
-            Column(name="interval", heading="95 % interval"),
+            Column(name="interval", heading="95 % interval", bounded=True),
             Column(name="per_day", heading="Per day", value_unit="ns"),
             Column(name="lifetime", heading="Break-even life", value_unit="ns"),
             Column(name="faults", heading="Disk faults", optional=True),

@@ -164,7 +164,7 @@ def comparison_table(found: Comparisons) -> Table:
         Column(name="task", heading="Task", align="left"),
         configuration,
         Column(name="ratio", heading="Change"),
-        Column(name="interval", heading="95 % interval"),
+        Column(name="interval", heading="95 % interval", bounded=True),
         Column(name="verdict", heading="Verdict", align="left"),
         Column(name="value", heading="Value", value_unit=unit, optional=True),
         Column(name="baseline_value", heading=found.baseline, value_unit=unit, optional=True),
@@ -173,7 +173,7 @@ def comparison_table(found: Comparisons) -> Table:
         Column(name="p_holm", heading="p (Holm)", optional=True),
     ]
     if any(row.order == "exact counts" for row in found.rows):
-        columns[3] = Column(name="interval", heading="To within the floor")
+        columns[3] = Column(name="interval", heading="To within the floor", bounded=True)
         columns.insert(4, Column(name="noise_ratio", heading="Noise floor"))
     if any(row.event for row in found.rows):
         columns.insert(1, Column(name="event", heading="Part", align="left"))
@@ -344,7 +344,7 @@ def aa_table(found: Comparisons) -> Table | None:
         columns=[
             Column(name="task", heading="Task", align="left"),
             Column(name="ratio", heading="A/A change"),
-            Column(name="interval", heading="interval, all at 95 %"),
+            Column(name="interval", heading="interval, all at 95 %", bounded=True),
             Column(name="outcome", heading="Outcome", align="left"),
             Column(name="n", heading="n"),
         ],

@@ -44,7 +44,7 @@ def growth_table(rows: Sequence[TaskSummary]) -> Table:
             Column(name="task", heading="Task", align="left"),
             Column(name="configuration", heading="Configuration", align="left"),
             Column(name="slope", heading="Slope per run", value_unit=unit),
-            Column(name="slope_interval", heading="95 % interval", value_unit=unit),
+            Column(name="slope_interval", heading="95 % interval", value_unit=unit, bounded=True),
             Column(name="model", heading="Law", align="left"),
             Column(name="exponent", heading="Exponent"),
             Column(name="starts_at", heading="From run"),

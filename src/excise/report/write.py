@@ -65,6 +65,11 @@ def format_of(path: str | Path, *, name: str | None = None) -> ReportFormat:
     return _ENDINGS[ending]
 
 
+def ending_of(chosen: ReportFormat) -> str:
+    """Return the ending of files of a format, with its dot."""
+    return next(ending for ending, format_name in _ENDINGS.items() if format_name == chosen)
+
+
 def render(
     report: Report,
     *,
