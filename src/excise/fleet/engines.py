@@ -204,7 +204,7 @@ class PoolEngine:
             if self._policy is not None:
                 keep_policy(self._policy)
             with start_together():
-                return self._pool_of("fork").submit(prepare, self._settings, None)
+                return self._pool_of("fork").submit(prepare, self._settings, None, roomy=True)
         if self._policy is not None and self._policy_path is None:
             folder = self._scratch.enter_context(
                 tempfile.TemporaryDirectory(prefix="excise-fleet-")

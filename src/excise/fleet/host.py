@@ -306,7 +306,7 @@ class _Work:
             return Outcome.FAILED
         # A capture that was never attested is a measurement, not evidence: it opens nothing.
         judged = {v for k, v in self.verdicts.items() if k != "capture" or v is Outcome.PASSED}
-        open_key = any(
+        open_key = "quote" in self.verdicts and any(
             row.check == "fleet.attestation_key" and row.outcome != Outcome.PASSED
             for row in self.checks
         )

@@ -30,6 +30,8 @@ from excise.fleet.worker import Batch
 MAX_DEATHS: Final = 2
 """Workers that a host may take along when it runs alone."""
 MAX_BATCH: Final = 32
+_MAX_SHORT_BATCH: Final = 128
+"""The same where hosts take so little that handing them over counts."""
 _FEW_NEW: Final = 16
 """Hosts without a state that take less time than it takes to start a pool of processes."""
 _IN_VAIN: Final = 8
@@ -176,6 +178,7 @@ def verify_fleet(
     absent = tuple(sorted(known - hosts.keys()))
     if len(hosts.keys() - known) <= _FEW_NEW:
         engine.expect_short(len(hosts))
+        work.most = _MAX_SHORT_BATCH
     try:
         engine.start(settings=settings, policy=policy)
         work.run()
@@ -221,13 +224,14 @@ class _Round:
     entries: int = 0
     failed: int = 0
     in_vain: int = 0
+    most: int = MAX_BATCH
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
         """Run all batches, and then what a dead worker left, one at a time."""
         names = list(self.hosts)
         share = -(-len(names) // (8 * self.engine.slots))
-        size = max(1, min(MAX_BATCH, share))
+        size = max(1, min(self.most, share))
         batches = deque(names[at : at + size] for at in range(0, len(names), size))
         running: dict[Future[Batch], list[str]] = {}
         while batches or running or self.suspects:

@@ -71,12 +71,19 @@ def appraise_batch(
     )
 
 
-def prepare(settings: Settings, policy_path: str | None) -> None:
-    """Load what every batch needs, so that a worker that cannot is known before it gets a host."""
+def prepare(settings: Settings, policy_path: str | None, *, roomy: bool = False) -> None:
+    """Load what every batch needs, so that a worker that cannot is known before it gets a host.
+
+    Args:
+        settings: How hosts are judged.
+        policy_path: Where the compiled policy is.
+        roomy: Whether there surely is the memory that a list takes.
+    """
     import excise.fleet.host  # noqa: F401
 
     _policy(settings, policy_path)
-    bytearray(_LEAST_BYTES)
+    if not roomy:
+        bytearray(_LEAST_BYTES)
 
 
 def keep_policy(policy: Policy) -> None:
