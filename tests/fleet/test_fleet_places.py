@@ -6,7 +6,7 @@ import functools
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,7 +14,9 @@ import polars as pl
 import pytest
 
 from excise.errors import FormatError, UsageError
+from excise.fleet.engines import Engine, InlineEngine, PoolEngine
 from excise.fleet.places import folder_at
+from excise.fleet.records import HostState, decode_state
 from excise.fleet.stores import FolderStore, SqliteStore, open_store, read_states
 from excise.fleet.tables import tables_of, write_tables
 from fleet_builder import LIST, by_host, entries_of, run_round, write_fleet, write_host
@@ -176,6 +178,42 @@ def test_a_host_with_a_slash_or_dots_in_its_name_stays_in_the_store(tmp_path: Pa
     store.put({"../evil/%2e": b"{}"})
     assert [path.parent.name for path in tmp_path.rglob("*.json")] == ["states"]
     assert [host for host, _ in store.all()] == ["../evil/%2e"]
+
+
+def test_a_host_with_a_long_name_is_kept_beside_those_that_begin_like_it(tmp_path: Path) -> None:
+    hosts = ["n" * 250 + end for end in ("a", "b")] + ["\u00e9" * 100]
+    states = {host: HostState(host=host, verdict="PASSED", attempted_ns=1) for host in hosts}
+    store = FolderStore(folder_at(str(tmp_path / "states")))
+    store.put({host: state.encode() for host, state in states.items()})
+    again = FolderStore(folder_at(str(tmp_path / "states")))
+    assert again.hosts() == set(hosts)
+    kept = {host: decode_state(data, source=host) for host, data in again.get(hosts).items()}
+    assert kept == states == dict(zip(hosts, (states[host] for host in hosts), strict=True))
+    assert {host for host, _ in again.all()} == set(hosts)
+
+
+@pytest.mark.parametrize("make", [InlineEngine, lambda: PoolEngine(1)])
+def test_names_that_are_no_text_are_shown_escaped_and_harm_no_other_host(
+    tmp_path: Path, make: Callable[[], Engine]
+) -> None:
+    fleet = tmp_path / "fleet"
+    write_fleet(fleet, 2)
+    (fleet / "host-001" / os.fsdecode(b"\xfe.txt")).touch()
+    os.rename(write_host(fleet, "raw"), fleet / os.fsdecode(b"raw\xff"))  # noqa: PTH104
+    bad = fleet / os.fsdecode(b"bad\xff")
+    bad.mkdir()
+    (bad / LIST).write_bytes(bytes(200))
+    (bad / os.fsdecode(b"\xfd.excise")).mkdir()
+    store = open_store(str(tmp_path / "states"))
+    found = by_host(run_round(fleet, store=store, engine=make()))
+    assert {name: state.verdict for name, state in found.items()} == {
+        "bad\\xff": "FAILED", "host-000": "PASSED", "host-001": "PASSED", "raw\\xff": "PASSED",
+    }  # fmt: skip
+    files = next(row for row in found["host-001"].checks if row.check == "fleet.files")
+    assert "\\xfe.txt" in files.got + files.detail
+    assert not {row.check for row in found["bad\\xff"].checks} & {"fleet.error", "fleet.worker"}
+    assert store.hosts() == set(found)
+    assert by_host(run_round(fleet, store=store, engine=make())).keys() == found.keys()
 
 
 def test_a_store_that_is_not_there_or_no_store_is_refused(tmp_path: Path) -> None:

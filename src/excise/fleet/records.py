@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -120,13 +120,32 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     captures: dict[str, CaptureState] = {}
 
     def encode(self) -> bytes:
-        """Return the state as JSON."""
-        return _ENCODER.encode(self)
+        """Return the state as JSON; bytes of names that are no UTF-8 are escaped."""
+        try:
+            return _ENCODER.encode(self)
+        except UnicodeEncodeError:
+            return _ENCODER.encode(_escaped(msgspec.to_builtins(self)))
 
     @property
     def failed_checks(self) -> tuple[CheckRow, ...]:
         """Return the checks that FAILED."""
         return tuple(row for row in self.checks if row.outcome == Outcome.FAILED)
+
+
+def escaped_name(name: str) -> str:
+    r"""Return the name of a file with its bytes that are no UTF-8 escaped, such as `\xff`."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _escaped(value: Any) -> Any:
+    """Return plain values with all texts in them escaped."""
+    if isinstance(value, str):
+        return escaped_name(value)
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_escaped(inner) for inner in value]
+    return value
 
 
 def decode_state(data: bytes, *, source: str) -> HostState:

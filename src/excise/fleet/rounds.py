@@ -23,7 +23,15 @@ from excise.evidence.policy import Policy
 from excise.fleet.engines import Engine
 from excise.fleet.layout import sort_items
 from excise.fleet.places import folder_at, forget_stores
-from excise.fleet.records import CheckRow, HostJob, HostState, Settings, decode_state, outline_of
+from excise.fleet.records import (
+    CheckRow,
+    HostJob,
+    HostState,
+    Settings,
+    decode_state,
+    escaped_name,
+    outline_of,
+)
 from excise.fleet.stores import StateStore
 from excise.fleet.worker import Batch
 
@@ -110,9 +118,13 @@ def find_hosts(urls: Iterable[str]) -> dict[str, str]:
         folder = folder_at(url)
         items = folder.items()
         if sort_items(items).files:
-            here = {folder.url.rstrip("/").rpartition("/")[2]: folder.url}
+            here = {escaped_name(folder.url.rstrip("/").rpartition("/")[2]): folder.url}
         else:
-            here = {item.name: folder.child(item.name).url for item in items if item.is_folder}
+            here = {
+                escaped_name(item.name): folder.child(item.name).url
+                for item in items
+                if item.is_folder
+            }
         for name, place in here.items():
             if name in found:
                 raise UsageError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote
@@ -20,6 +21,10 @@ _SQLITE_ENDINGS: Final = (".sqlite", ".sqlite3", ".db")
 _STATE_BYTES: Final = 64 << 20
 _PATIENCE_S: Final = 10
 _SUFFIX: Final = ".json"
+# File systems allow 255 bytes; a file is written beside under a name that is some longer.
+_LONGEST_NAME: Final = 200
+_DIGEST_MARK: Final = "%~"
+"""Before the digest of a long name; no quoted name has it."""
 
 
 class StateStore(Protocol):
@@ -138,15 +143,24 @@ class FolderStore:
 
     def hosts(self) -> set[str]:
         """Return the names of all hosts that have a state."""
-        names = (name for name in self._names() if name.endswith(_SUFFIX))
-        return {unquote(name.removesuffix(_SUFFIX)) for name in names}
+        return {self._host(name) for name in self._names() if name.endswith(_SUFFIX)}
+
+    def _host(self, name: str) -> str:
+        if _DIGEST_MARK not in name:
+            return unquote(name.removesuffix(_SUFFIX))
+        data = self._folder.read(name, limit_bytes=_STATE_BYTES)
+        return decode_state(data, source=f"{self._folder.url}/{name}").host
 
     def close(self) -> None:
         """Do nothing: every file is closed."""
 
 
 def _file_name(host: str) -> str:
-    return quote(host, safe=" ") + _SUFFIX
+    """Return the name of a host's file; of a name that is too long, its beginning and digest."""
+    name = quote(host, safe=" ")
+    if len(name) > _LONGEST_NAME:
+        name = name[: _LONGEST_NAME // 2] + _DIGEST_MARK + sha256(host.encode()).hexdigest()
+    return name + _SUFFIX
 
 
 class SqliteStore:
