@@ -96,6 +96,8 @@ def test_a_manifest_that_is_not_one_is_named(tmp_path: Path, content: bytes, rea
 def test_a_folder_without_manifest_is_not_a_capture(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="is not a capture"):
         read_manifest(tmp_path)
+    with pytest.raises(CaptureError, match="nothing: there is no such file or folder"):
+        read_manifest(tmp_path / "nothing")
 
 
 @given(st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b" "))), st.integers(1, 50))

@@ -146,6 +146,7 @@ ERRORS: list[tuple[Sequence[str], int, str]] = [
     (["show"], 2, "no capture was given"),
     (["show", "none"], 3, "none: there is no such file or folder"),
     (["show", "."], 3, "is not a capture"),
+    (["run", "--expect", "256", "--", "true"], 2, "256 is no exit code: they are from 0 to 255"),
     (["show", "file.txt"], 3, "file.txt: is not a capture"),
     (["show", "none.tar.zst"], 3, "no such file"),
     (["show", "reference:nope"], 2, "no reference data is called 'nope'"),

@@ -410,6 +410,12 @@ def _check_task(task: Task, source: str, key: str) -> None:
         raise SpecError("the command has no words", source=source, key=f"{key}.command")
     if _parsed(parse_duration, task.timeout, source, f"{key}.timeout") <= 0:
         raise SpecError("must be above zero", source=source, key=f"{key}.timeout")
+    if wrong := [code for code in task.expect if not 0 <= code <= 255]:
+        raise SpecError(
+            f"{wrong[0]} is no exit code: they are from 0 to 255",
+            source=source,
+            key=f"{key}.expect",
+        )
 
 
 def _parsed(parse: Callable[[str], float], text: str, source: str, key: str) -> float:

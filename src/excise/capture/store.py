@@ -358,6 +358,8 @@ def read_manifest(path: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(read_whole(path / MANIFEST), type=Manifest)
     except (FileNotFoundError, NotADirectoryError) as error:
+        if not path.exists():
+            raise CaptureError("there is no such file or folder", source=str(path)) from error
         raise CaptureError(
             f"is not a capture: it has no {MANIFEST}",
             source=str(path),
