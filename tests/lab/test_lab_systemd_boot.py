@@ -68,8 +68,8 @@ def test_systemd_boot_boots_an_entry_once_and_is_put_back(tmp_path: Path) -> Non
             loader.choose(ON)
             second = reboot()
 
+            loader.undo()  # to what was there, the filling with it
             machine.require("rm /boot/efi/filling", what="emptying the partition")
-            loader.undo()
             after = machine.run(BOOTED).text
             last = reboot()
             loader.undo()
