@@ -280,6 +280,7 @@ def test_nothing_of_a_quote_with_a_wrong_nonce_vouches_for_the_list(tmp_path: Pa
     ("old", "new"),
     [
         (b'{"host"', b"{"),
+        (b'{"host":"a"', b'{"host":"b"'),
         (b'"schema":1', b'"schema":99'),
         (b'"list_format":"binary"', b'"list_format":"morse"'),
         (b'"counts":{"allowed"', b'"counts":{"liked"'),

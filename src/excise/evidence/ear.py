@@ -35,6 +35,7 @@ from excise.evidence.trust_vector import (
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
+DEVELOPER: Final = "excise"
 PROFILE: Final = "tag:github.com,2023:veraison/ear"
 PROFILE_DRAFT: Final = "tag:ietf.org,2026:rats/ear#03"
 MAX_EAR_BYTES: Final = 1 << 20
@@ -49,7 +50,7 @@ def make_ear(
     submodules: Sequence[Submodule],
     *,
     nonce: bytes,
-    developer: str,
+    developer: str = DEVELOPER,
     build: str,
     issued_s: int | None = None,
 ) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def make_ear(
     Args:
         submodules: The appraisals.
         nonce: The session's challenge.
-        developer: Who made the verifier.
+        developer: Whose program the verifier is.
         build: Which build of the verifier it is.
         issued_s: Seconds since the epoch; now when None.
     """

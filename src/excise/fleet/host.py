@@ -143,7 +143,7 @@ class _Work:
         try:
             source = f"state of {self.job.host}"
             state = decode_state(self.job.state, source=source)
-            check_state(state, source=source)
+            check_state(state, source=source, host=self.job.host)
             self.before = state
             self.passed_ns = {(row.subject, row.check): row.passed_ns for row in state.checks}
         except FormatError as error:

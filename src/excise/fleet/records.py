@@ -163,12 +163,15 @@ def decode_state(data: bytes, *, source: str) -> HostState:
     return state
 
 
-def check_state(state: HostState, *, source: str) -> None:
+def check_state(state: HostState, *, source: str, host: str) -> None:
     """Refuse a state that a round could not go on from.
 
     Raises:
-        FormatError: Its checkpoint or its counts hold what none of this version's do.
+        FormatError: It is another host's, or its checkpoint or counts hold what none of this
+            version's do.
     """
+    if state.host != host:
+        raise FormatError(f"is that of host {state.host!r}", source=source)
     if state.checkpoint is not None:
         state.checkpoint.validate(source)
     if state.policy is None:

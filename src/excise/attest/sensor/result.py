@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 SCHEME: Final = "EXCISE_SENSOR"
-DEVELOPER: Final = "excise"
 
 
 def sensor_ear(found: StoredTransaction, key: EllipticCurvePrivateKey) -> str:
@@ -47,8 +46,7 @@ def sensor_ear(found: StoredTransaction, key: EllipticCurvePrivateKey) -> str:
     claims = make_ear(
         [module],
         nonce=found.nonce,
-        developer=DEVELOPER,
-        build=__version__,
+        build=f"excise {__version__}",
         issued_s=int(found.received_s),
     )
     return sign_ear(claims, key)

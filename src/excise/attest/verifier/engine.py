@@ -23,8 +23,6 @@ from excise.evidence.ear import make_ear, sign_ear
 from excise.evidence.psa import TokenOptions, verify_token
 from excise.evidence.trust_vector import worst
 
-DEVELOPER = "https://pypi.org/project/excise"
-
 
 class Engine:
     """Appraises evidence against what was provisioned.
@@ -63,9 +61,7 @@ class Engine:
     def answer(self, kind: EvidenceType, evidence: bytes, *, nonce: bytes) -> Answer:
         """Return the signed result for evidence, and why it is what it is."""
         submodules, checks = self._appraise(kind, evidence, nonce)
-        claims = make_ear(
-            submodules, nonce=nonce, developer=DEVELOPER, build=f"excise {__version__}"
-        )
+        claims = make_ear(submodules, nonce=nonce, build=f"excise {__version__}")
         signer = self.ring.current
         return Answer(
             media_type=kind.text,
