@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,10 @@ from excise.evidence.policy import PolicyBuilder
 from excise.fleet.answers import FleetAnswers, answer, candidates
 from excise.fleet.moments import parse_moment
 from excise.fleet.packages import PackageMap, read_packages
+from excise.fleet.places import folder_at
 from excise.fleet.reference import policy_of_host
 from excise.fleet.rounds import find_hosts
+from excise.fleet.stores import FolderStore
 from excise.report.fleet import build_fleet
 from excise.report.write import render
 from fleet_builder import entries_of, fleet_policy, run_round, write_fleet, write_host
@@ -74,6 +77,20 @@ def test_checks_that_did_not_pass_name_a_host(answers: FleetAnswers) -> None:
     assert rows["policy.digests"]["failed"] == 3
     assert rows["ima.pcr.sha256"]["failed"] == 1
     assert rows["ima.pcr.sha256"]["host"] == "host-005"
+
+
+def test_a_round_with_nothing_new_tells_what_passed_before(tmp_path: Path) -> None:
+    write_host(tmp_path / "fleet", "a")
+    store = FolderStore(folder_at(str(tmp_path / "states")))
+
+    def fields() -> dict[str, dict[str, Any]]:
+        states = list(run_round(tmp_path / "fleet", store=store).states())
+        return {row["check"]: row for row in answer(states).checks.iter_rows(named=True)}
+
+    assert "ima.fields" not in fields()
+    again = fields()["ima.fields"]
+    assert (again["failed"], again["not_covered"], again["before"]) == (0, 1, 1)
+    assert again["passed"] == 0
 
 
 def test_hosts_not_verified_since_a_time_are_found(fleet: Path) -> None:

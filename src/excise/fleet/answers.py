@@ -140,6 +140,9 @@ def _checks(checks: pl.DataFrame) -> pl.DataFrame:
         .agg(
             failed=hosts("FAILED").n_unique(),
             not_covered=hosts("NOT_COVERED").n_unique(),
+            before=pl.col("host")
+            .filter((pl.col("outcome") == "NOT_COVERED") & pl.col("last_passed_at").is_not_null())
+            .n_unique(),
             passed=hosts("PASSED").n_unique(),
             host=pl.coalesce(hosts("FAILED").min(), hosts("NOT_COVERED").min()),
         )

@@ -155,11 +155,15 @@ def _checks(answers: FleetAnswers, rows: int) -> list[Block]:
         _words("check", "Check"),
         Column(name="failed", heading="Failed"),
         Column(name="not_covered", heading="Not covered"),
+        Column(name="before", heading="Before"),
         Column(name="passed", heading="Passed"),
         _words("host", "Such as"),
     )
-    note = "Hosts by outcome of each check; the last column names one of the worst."
-    return _table("fleet-checks", answers.checks, columns, rows, notes=(note,))
+    notes = (
+        "Hosts by outcome of each check; the last column names one of the worst.",
+        "Before: those not covered that passed in an earlier round, as where nothing is new.",
+    )
+    return _table("fleet-checks", answers.checks, columns, rows, notes=notes)
 
 
 def _differing(answers: FleetAnswers, rows: int) -> list[Block]:
