@@ -73,6 +73,9 @@ lab)
     need qemu-aarch64 qemu-user
     need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
     need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf
+    # Of these compilers only a recommendation.
+    need_file /usr/aarch64-linux-gnu/lib/libc.a libc6-dev-arm64-cross
+    need_file /usr/arm-linux-gnueabihf/lib/libc.a libc6-dev-armhf-cross
     need clang clang
     need bpftrace bpftrace
     need_file /bin/busybox busybox-static
