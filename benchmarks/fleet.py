@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -272,17 +273,22 @@ def least(step: Callable[[Path], None], folders: Sequence[Path], runs: int = 7) 
 def grows(
     hosts: dict[str, str], policy: Policy, note: Note, known: Sequence[Measured]
 ) -> dict[str, Any]:
-    """Measure the pool on more and more hosts; a size measured already is taken as it is."""
+    """Measure the pool on more and more hosts; a size measured already is taken as it is.
+
+    A process without threads forks the workers of a few hosts itself; with one all start alike.
+    """
+    ended = threading.Event()
+    threading.Thread(target=ended.wait, daemon=True).start()
     points = []
     for size in (size for size in SIZES if size <= len(hosts)):
-        # Other work on the machine only ever adds to processor time: the least of three runs.
-        runs = 3 if size <= 640 else 1
+        # Other work on the machine only ever adds to processor time: the least of some runs.
+        runs = 5 if size <= 640 else 2
         measured = [
             each
             for each in known
             if each.hosts == size and each.arm in ("pool of 2", "pool of 2, first round")
         ]
-        while not measured or (size < len(hosts) and len(measured) < runs):
+        while len(measured) < runs:
             with tempfile.TemporaryDirectory() as scratch:
                 state = Path(scratch, "state.sqlite")
                 part = first(hosts, size)
@@ -290,6 +296,7 @@ def grows(
         least = min(measured, key=lambda each: each.cpu_s)
         note(least)
         points.append((size, least.cpu_s, least.wall_s))
+    ended.set()
     result: dict[str, Any] = {"points": points}
     for place, name in ((1, "cpu_s"), (2, "wall_s")):
         result[name] = fit([p[0] for p in points], [p[place] for p in points])
