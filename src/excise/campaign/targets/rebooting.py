@@ -50,11 +50,6 @@ def boot_id(machine: RemoteMachine) -> str:
     return machine.run("cat /proc/sys/kernel/random/boot_id").text.strip()
 
 
-def words_up(machine: RemoteMachine) -> tuple[str, ...]:
-    """Return the words of the command line of the boot that is up."""
-    return tuple(machine.insist(lambda: machine.run("cat /proc/cmdline")).text.split())
-
-
 class Rebooter:
     """Reboots a machine; what it boots into is told to its boot loader beforehand."""
 
