@@ -32,8 +32,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from excise.evidence.pcr import read_pcr_path
 from excise.evidence.policy import Policy, appraise_covered
 from excise.evidence.policy.files import read_policy_files
 from excise.fleet.engines import Engine, InlineEngine, PoolEngine
+from excise.fleet.grown import follow_hosts
 from excise.fleet.host import appraise_host
 from excise.fleet.records import HostJob, Settings
 from excise.fleet.rounds import find_hosts, verify_fleet
@@ -156,10 +158,10 @@ def run_engine(
         policy=policy,
         store=store,
     )
-    wall = time.perf_counter() - began
-    cpu = own_cpu() + cpu_of(pids) - cpu
     if store is not None:
         store.close()
+    wall = time.perf_counter() - began
+    cpu = own_cpu() + cpu_of(pids) - cpu
     passed = sum(each.verdict == Outcome.PASSED for each in done.states())
     peak = max(done.peak_rss_bytes.values()) / 2**20
     return Measured(arm, len(hosts), wall, cpu, peak, passed)
@@ -241,7 +243,8 @@ def one_host(hosts: dict[str, str], policy: Policy) -> dict[str, Any]:
 
     def a_round(place: Path, state: bytes | None) -> bytes:
         job = HostJob(host=place.name, url=str(place), state=state)
-        return appraise_host(job, policy=policy, settings=settings).encode()
+        (grown,) = follow_hosts([job], policy=policy, settings=settings)
+        return grown or appraise_host(job, policy=policy, settings=settings).encode()
 
     def first_round(place: Path) -> None:
         kept[place] = a_round(place, None)
@@ -329,19 +332,38 @@ def fit(sizes: Sequence[int], values: Sequence[float]) -> dict[str, float]:
     }
 
 
+@dataclass(frozen=True)
+class Arm:
+    """An engine to measure.
+
+    Attributes:
+        make: What makes it anew for a round.
+        pids: Processes that run all the time, whose processor time is counted.
+    """
+
+    name: str
+    make: Callable[[], Engine]
+    pids: Sequence[int] = ()
+
+
 @contextmanager
-def arm_engines(*, workers: int) -> Iterator[dict[str, tuple[Callable[[], Engine], list[int]]]]:
-    """Give the arms that use so many processes, each with what makes its engine and its pids."""
+def arms(wanted: Sequence[str]) -> Iterator[list[Arm]]:
+    """Give the engines; clusters run through all rounds, as clusters do."""
     from excise.fleet.dask_engine import DaskEngine
 
-    with cluster(workers) as (address, pids):
-        local: Callable[[], Engine] = InlineEngine if workers == 1 else lambda: PoolEngine(2)
-        name = "one process" if workers == 1 else "pool of 2"
-        plural = "" if workers == 1 else "s"
-        yield {
-            name: (local, []),
-            f"Dask, {workers} worker{plural}": (lambda: DaskEngine(address), pids),
-        }
+    with ExitStack() as stack:
+        found = []
+        for workers, name, local in (
+            (1, "one process", InlineEngine),
+            (2, "pool of 2", lambda: PoolEngine(2)),
+        ):
+            dask = f"Dask, {workers} worker{'s' if workers > 1 else ''}"
+            if not wanted or name in wanted:
+                found.append(Arm(name, local))
+            if not wanted or dask in wanted:
+                address, pids = stack.enter_context(cluster(workers))
+                found.append(Arm(dask, partial(DaskEngine, address), pids))
+        yield found
 
 
 def full(
@@ -351,41 +373,33 @@ def full(
     *,
     entries: int,
     runs: int,
-    quiet: bool,
-    arms_wanted: Sequence[str],
+    wanted: Sequence[str],
 ) -> dict[str, Any]:
     """Measure a first round, let every host measure six more files, and measure again."""
     result: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        first_rounds: dict[str, Measured] = {}
+    with tempfile.TemporaryDirectory() as scratch, arms(wanted) as engines:
 
-        def go(*, label: str, states: bool) -> Iterator[tuple[str, Measured]]:
-            for workers in (1, 2):
-                with real_time(quiet and states), arm_engines(workers=workers) as arms:
-                    for arm, (engine, pids) in arms.items():
-                        if arms_wanted and arm not in arms_wanted:
-                            continue
-                        state = Path(scratch, f"{arm}.sqlite")
-                        if states:  # as it was after the first round
-                            state = Path(shutil.copy(state, Path(scratch, "again.sqlite")))
-                        measured = run_engine(
-                            f"{arm}, {label} round", hosts, policy, engine(), pids=pids, state=state
-                        )
-                        note(measured)
-                        yield arm, measured
+        def go(arm: Arm, label: str, state: Path) -> Measured:
+            name = f"{arm.name}, {label} round"
+            measured = run_engine(name, hosts, policy, arm.make(), pids=arm.pids, state=state)
+            note(measured)
+            return measured
 
-        first_rounds.update(go(label="first", states=False))
-        later: dict[str, list[Measured]] = {}
+        first_rounds, later = {}, {}
+        for arm in engines:
+            first_rounds[arm.name] = go(arm, "first", Path(scratch, f"{arm.name}.sqlite"))
         with grown(map(Path, hosts.values()), count=entries):
             for _ in range(runs):
-                for arm, measured in go(label="second", states=True):
-                    later.setdefault(arm, []).append(measured)
-        for arm, found in later.items():
-            for name in ("cpu_s", "wall_s"):
-                second = statistics.median(getattr(each, name) for each in found)
-                result[f"{arm}: second round, {name}"] = second
-                ratio = getattr(first_rounds[arm], name) / second
-                result[f"{arm}: first / second round, {name}"] = ratio
+                for arm in engines:  # each time as it was after the first round
+                    before = Path(scratch, f"{arm.name}.sqlite")
+                    again = Path(shutil.copy(before, Path(scratch, "again.sqlite")))
+                    later.setdefault(arm.name, []).append(go(arm, "second", again))
+        for name, found in later.items():
+            for what in ("cpu_s", "wall_s"):
+                second = statistics.median(getattr(each, what) for each in found)
+                result[f"{name}: second round, {what}"] = second
+                ratio = getattr(first_rounds[name], what) / second
+                result[f"{name}: first / second round, {what}"] = ratio
     return result
 
 
@@ -440,8 +454,7 @@ def main() -> None:
             note,
             entries=6,
             runs=options.runs,
-            quiet=options.quiet,
-            arms_wanted=options.arm,
+            wanted=options.arm,
         ),
     }
     result: dict[str, Any] = {"kernel": platform.release(), "cpu": platform.processor()}

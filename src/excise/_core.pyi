@@ -5,6 +5,28 @@ from typing import Any
 
 __version__: str
 
+class FleetFollower:
+    def __new__(
+        cls,
+        *,
+        settings: str,
+        wanted: str,
+        max_list_bytes: int,
+        violations: str,
+        lists: Sequence[str],
+        pcrs: Sequence[str],
+        others: Sequence[str],
+        capture_endings: Sequence[str],
+        screen: PolicyScreen | None = ...,
+        lists_buffers: bool = ...,
+    ) -> FleetFollower: ...
+    def follow_hosts(
+        self, jobs: Sequence[tuple[str, str, bytes]], threads: int
+    ) -> list[bytes | None]: ...
+    def follow(
+        self, tail: bytes, state: bytes, targets: Sequence[tuple[str, bytes]]
+    ) -> bytes | None: ...
+
 def function_graph_read(
     source: bytes | str, *, calls: int = ..., paths: bool = ...
 ) -> dict[str, Any]: ...

@@ -1,18 +1,34 @@
-"""A list that merely grew is judged as the long way judges it, and all else by the long way."""
+"""A host whose list merely grew is judged as the long way judges it, and all others by that way."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from excise.evidence.policy import Policy
+from excise.evidence.policy import (
+    AppraisalOptions,
+    EntryClass,
+    Policy,
+    PolicyAppraiser,
+    PolicyBuilder,
+    PolicyState,
+    Treatment,
+)
+from excise.evidence.signature import SignatureResult
 from excise.fleet import grown, lists
+from excise.fleet.grown import follow, follow_hosts
 from excise.fleet.host import appraise_host
-from excise.fleet.records import HostJob, HostState, Settings, decode_state
+from excise.fleet.judged import as_judged
+from excise.fleet.records import Finding, HostJob, HostState, Settings, decode_state
 from fleet_builder import (
     LIST,
     Attested,
@@ -22,6 +38,7 @@ from fleet_builder import (
     write_host,
 )
 from ima_builder import Entry, binary_list, ng, pcrs_after, violation
+from quote_builders import pem, rsa_key
 
 NEW = (ng("/usr/bin/new", b"new"), ng("/usr/bin/newer", b"newer"))
 
@@ -85,6 +102,58 @@ def _new_boot(folder: Path) -> None:
     (folder / "pcrs.txt").write_text(pcr_text(pcrs_after(listed, "sha1", "sha256")))
 
 
+def _beside(folder: Path, name: str, data: bytes = b"x") -> None:
+    """Append, and put a file beside the list."""
+    _append(folder, *NEW)
+    (folder / name).write_bytes(data)
+
+
+def _link(folder: Path) -> None:
+    _append(folder, *NEW)
+    (folder / LIST).rename(folder.parent / "list")
+    (folder / LIST).symlink_to(folder.parent / "list")
+
+
+def _broken_link(folder: Path) -> None:
+    _append(folder, *NEW)
+    (folder / "quote.nonce").symlink_to(folder / "nowhere")
+
+
+def _pipe(folder: Path) -> None:
+    _append(folder, *NEW)
+    os.mkfifo(folder / "pcrs.yaml")
+
+
+def _folder_of_a_known_name(folder: Path) -> None:
+    _append(folder, *NEW)
+    (folder / "pcrs").mkdir()
+    (folder / "more").mkdir()
+
+
+def _other_form(folder: Path) -> None:
+    _append(folder, *NEW)
+    values = pcrs_after([*entries_of(folder.name), *NEW], "sha1", "sha256")
+    rows = [f"{bank}:10 {held[10].hex()}\n" for bank, held in values.items()]
+    (folder / "pcrs.txt").write_text("".join(rows))
+
+
+def _twice(folder: Path) -> None:
+    _append(folder, *NEW)
+    text = (folder / "pcrs.txt").read_text()
+    (folder / "pcrs.txt").write_text(text + text)
+
+
+def _yaml(folder: Path) -> None:
+    _append(folder, *NEW)
+    (folder / "pcrs.txt").rename(folder / "pcrs.yaml")
+
+
+def _many_strange_names(folder: Path) -> None:
+    _append(folder, *NEW)
+    for number in range(30):
+        (folder / f"{chr(0x1F600 + number)} {number}\n").write_text("")
+
+
 CASES: dict[str, tuple[Callable[[Path], None], bool]] = {
     "nothing new": (lambda _: None, True),
     "new files": (lambda at: _append(at, *NEW), True),
@@ -104,30 +173,41 @@ CASES: dict[str, tuple[Callable[[Path], None], bool]] = {
     "one bank less": (_one_bank, False),
     "no values": (_no_values, False),
     "a new boot": (_new_boot, False),
+    "files that are no evidence": (lambda at: _beside(at, "README"), True),
+    "a second form of the list": (lambda at: _beside(at, "ascii_runtime_measurements"), True),
+    "a second file of values": (lambda at: _beside(at, "pcrs.bin"), True),
+    "values of another name": (_yaml, True),
+    "more names than are told": (_many_strange_names, True),
+    "a folder where a file should be": (_folder_of_a_known_name, True),
+    "a pipe where a file should be": (_pipe, True),
+    "a link to the list": (_link, True),
+    "values in another form": (_other_form, False),
+    "every value twice": (_twice, False),
+    "a nonce": (lambda at: _beside(at, "quote.nonce"), False),
+    "a link to nowhere": (_broken_link, False),
+    "a boot log": (lambda at: _beside(at, "binary_bios_measurements"), False),
+    "a capture": (lambda at: _beside(at, "today.excise"), False),
 }
 
 
-class _Asked:
-    """Notes what `follow` answers, or answers nothing itself."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> None:
-        self.found = False
-        self._answers = answers
-        monkeypatch.setattr(lists, "follow", self._follow)
-
-    def _follow(self, *given: Any, **named: Any) -> grown.Grown | None:
-        if not self._answers:
-            return None
-        found = grown.follow(*given, **named)
-        self.found = found is not None
-        return found
+def _long_way(*_: Any, **__: Any) -> None:
+    """Answer as where the long way has to tell."""
 
 
-def _round(folder: Path, state: HostState | None, policy: Policy | None) -> HostState:
-    job = HostJob(host=folder.name, url=str(folder), state=state.encode() if state else None)
-    settings = Settings(policy_digest=policy.digest if policy else None)
-    found = appraise_host(job, policy=policy, settings=settings)
+def _job(folder: Path, state: HostState | None) -> HostJob:
+    return HostJob(host=folder.name, url=str(folder), state=state.encode() if state else None)
+
+
+def _round(folder: Path, state: HostState | None, policy: Policy | None, **named: Any) -> HostState:
+    judged_by = Settings(policy_digest=policy.digest if policy else None, **named)
+    found = appraise_host(_job(folder, state), policy=policy, settings=judged_by)
     return decode_state(found.encode(), source="test")
+
+
+def _short(folder: Path, state: HostState, policy: Policy | None, **named: Any) -> HostState | None:
+    judged_by = Settings(policy_digest=policy.digest if policy else None, **named)
+    (found,) = follow_hosts([_job(folder, state)], policy=policy, settings=judged_by)
+    return decode_state(found, source="test") if found is not None else None
 
 
 def _timeless(state: HostState) -> Any:
@@ -153,29 +233,70 @@ def test_a_list_that_grew_is_judged_word_for_word_as_the_long_way_judges_it(
     before = _round(folder, None, policy)
     change(folder)
     with monkeypatch.context() as patch:
-        _Asked(patch, answers=False)
+        patch.setattr(lists, "follow", _long_way)
         expected = _round(folder, before, policy)
-    asked = _Asked(monkeypatch, answers=True)
-    found = _round(folder, before, policy)
-    assert _timeless(found) == _timeless(expected)
+    assert _timeless(_round(folder, before, policy)) == _timeless(expected)
+    found = _short(folder, before, policy)
     # Without a policy, names and digests are nobody's business.
     free = not judged and case in ("an unknown file", "another file by a known name")
-    assert asked.found is (merely_grew or free)
-    after = _round(folder, found, policy)
+    assert (found is not None) is (merely_grew or free)
+    if found is None:
+        return
+    assert _timeless(found) == _timeless(expected)
+    after = _short(folder, found, policy)
+    assert after is not None
     with monkeypatch.context() as patch:
-        _Asked(patch, answers=False)
+        patch.setattr(lists, "follow", _long_way)
         assert _timeless(after) == _timeless(_round(folder, expected, policy))
 
 
-def test_a_state_of_other_settings_is_not_gone_on_from(
+def test_a_host_with_a_quote_takes_the_short_way_for_its_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = Attested("a").write(tmp_path)
+    before = _round(folder, None, None)
+    Attested("a", nonce=b"another nonce", clock_ms=9_000).write(tmp_path, [*entries_of("a"), *NEW])
+    answers = []
+
+    def asked(*given: Any, **named: Any) -> grown.Grown | None:
+        answers.append(follow(*given, **named))
+        return answers[-1]
+
+    assert _short(folder, before, None) is None
+    monkeypatch.setattr(lists, "follow", asked)
+    found = _round(folder, before, None)
+    assert (found.verdict, found.entries, found.new_entries) == ("NOT_COVERED", 44, 2)
+    assert [answer is not None for answer in answers] == [True]
+    monkeypatch.setattr(lists, "follow", _long_way)
+    assert _timeless(_round(folder, before, None)) == _timeless(found)
+
+
+def test_a_state_of_other_settings_is_not_gone_on_from(tmp_path: Path) -> None:
     folder = write_host(tmp_path, "a")
-    before = _round(folder, None, fleet_policy(["a"], more=NEW))
+    policy = fleet_policy(["a"], more=NEW)
+    before = _round(folder, None, policy)
     _append(folder, *NEW)
-    asked = _Asked(monkeypatch, answers=True)
-    assert _round(folder, before, fleet_policy(["a"])).new_entries == 43
-    assert not asked.found
+    assert _short(folder, before, fleet_policy(["a"])) is None
+    assert _short(folder, before, policy, violations="fail") is None
+    assert _short(folder, before, None) is None
+    assert _short(folder, before, policy) is not None
+
+
+def test_what_a_host_must_have_is_asked_for(tmp_path: Path) -> None:
+    folder = write_host(tmp_path, "a")
+    before = _round(folder, None, None)
+    assert _short(folder, before, None, require=("ima", "quote")) is None
+    found = _short(folder, before, None, require=("ima",))
+    assert found is not None
+    assert _timeless(found) == _timeless(_round(folder, before, None, require=("ima",)))
+
+
+def test_a_list_longer_than_the_limit_is_left_to_the_long_way(tmp_path: Path) -> None:
+    folder = write_host(tmp_path, "a")
+    before = _round(folder, None, None)
+    size = (folder / LIST).stat().st_size
+    assert _short(folder, before, None, max_list_bytes=size - 1) is None
+    assert _short(folder, before, None, max_list_bytes=size) is not None
 
 
 def test_hosts_of_one_policy_do_not_count_for_each_other(tmp_path: Path) -> None:
@@ -185,19 +306,164 @@ def test_hosts_of_one_policy_do_not_count_for_each_other(tmp_path: Path) -> None
         folder = write_host(tmp_path, name)
         states[name] = _round(folder, None, policy)
     _append(tmp_path / "a", *NEW)
-    for name, allowed in (("a", 43), ("b", 41), ("a", 43)):
-        found = _round(tmp_path / name, states[name], policy)
-        assert found.policy is not None
-        assert found.policy.counts == {"allowed": allowed}
+    jobs = [_job(tmp_path / name, states[name]) for name in "aba"]
+    found = follow_hosts(
+        jobs, policy=policy, settings=Settings(policy_digest=policy.digest), threads=3
+    )
+    counts = []
+    for data in found:
+        state = decode_state(data or b"", source="test")
+        assert state.policy is not None
+        counts.append(state.policy.counts)
+    assert counts == [{"allowed": 43}, {"allowed": 41}, {"allowed": 43}]
 
 
-def test_what_a_quote_proves_is_followed_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = Attested("a").write(tmp_path)
+def test_every_host_gets_its_own_answer_however_many_threads_there_are(tmp_path: Path) -> None:
+    names = [f"h{number}" for number in range(60)]
+    jobs = []
+    for name in names:
+        folder = write_host(tmp_path, name)
+        state = _round(folder, None, None)
+        if name.endswith("7"):
+            _spoil(folder)
+        jobs.append(_job(folder, None if name.endswith("5") else state))
+    found = follow_hosts(jobs, policy=None, settings=Settings(), threads=8)
+    none = [name for name, data in zip(names, found, strict=True) if data is None]
+    assert none == [name for name in names if name[-1] in "57"]
+    for name, data in zip(names, found, strict=True):
+        assert data is None or decode_state(data, source="test").host == name
+
+
+SPOILT: dict[str, Any] = {
+    "host": "b",
+    "schema": 2,
+    "settings": 7,
+    "verdict": None,
+    "attempted_ns": "now",
+    "checks": [["ima", "ima.format", "PASSED"]],
+    "findings": [["violation"]],
+    "quote": "AAAA",
+    "captures": {"c.excise": {"fingerprint": "", "checks": [], "costs": []}},
+    "policy": {"counts": {"unheard of": 1}},
+    "checkpoint": None,
+    "checkpoint.kind": "another",
+    "checkpoint.version": 2,
+    "checkpoint.list_format": "yaml",
+    "checkpoint.byte_order": "middle",
+    "checkpoint.header_bank": "sm3",
+    "checkpoint.base_offset": 1,
+    "checkpoint.offset": 3,
+    "checkpoint.count": 0,
+    "checkpoint.line": 0,
+    "checkpoint.registers": [],
+    "checkpoint.policy_digest": None,
+    "checkpoint.first_record": {"size_bytes": 0, "sha256": "00", "head": "00"},
+    "checkpoint.last_record": {"size_bytes": 1, "sha256": "0g", "head": "00"},
+}
+
+
+@pytest.mark.parametrize("field", SPOILT)
+def test_a_state_that_is_not_sound_is_left_to_the_long_way(tmp_path: Path, field: str) -> None:
+    folder = write_host(tmp_path, "a")
+    sound = _round(folder, None, None).encode()
+    document = json.loads(sound)
+    *path, last = field.split(".")
+    place = document
+    for name in path:
+        place = place[name]
+    place[last] = SPOILT[field]
+    for state, answers in ((sound, True), (json.dumps(document).encode(), False)):
+        job = HostJob(host="a", url=str(folder), state=state)
+        (found,) = follow_hosts([job], policy=None, settings=Settings())
+        assert (found is not None) is answers
+    for cut in (sound[:-1], sound[1:], b"", b"{}", sound + b"}"):
+        job = HostJob(host="a", url=str(folder), state=cut)
+        assert follow_hosts([job], policy=None, settings=Settings()) == [None]
+
+
+def test_what_a_state_holds_beside_stays_as_it_was(tmp_path: Path) -> None:
+    folder = write_host(tmp_path, 'ä\n"')
+    found = (Finding("unknown file", "/tmp/\u00e9\\xff\n", "sha256", "ab", 3),)
+    before = msgspec.structs.replace(
+        _round(folder, None, None), findings=found, key_sha256="cd" * 32, verified_ns=7
+    )
+    after = _short(folder, before, None)
+    assert after is not None
+    assert (after.host, after.findings, after.key_sha256) == (before.host, found, "cd" * 32)
+    assert after.verified_ns == after.attempted_ns
+
+
+def test_when_a_check_last_passed_is_remembered(tmp_path: Path) -> None:
+    folder = write_host(tmp_path, "a")
     before = _round(folder, None, None)
-    Attested("a", nonce=b"another nonce", clock_ms=9_000).write(tmp_path, [*entries_of("a"), *NEW])
-    asked = _Asked(monkeypatch, answers=True)
-    found = _round(folder, before, None)
-    assert asked.found
-    assert (found.entries, found.new_entries) == (44, 2)
+    after = _short(folder, before, None)
+    assert after is not None
+    row = next(row for row in after.checks if row.check == "ima.fields")
+    assert (row.outcome, row.passed_ns) == ("NOT_COVERED", before.attempted_ns)
+
+
+def _policies() -> dict[str, Policy]:
+    """Return policies whose checks differ: with digests alone, with buffers too, and with a key."""
+    entries = [*entries_of("a"), *NEW]
+    digests = {}
+    for entry in entries:
+        name, digest = entry.values["n-ng"], entry.values["d-ng"]
+        assert isinstance(name, bytes)
+        assert isinstance(digest, bytes)
+        digests[name[:-1].decode()] = [digest[-32:].hex()]
+    found = {}
+    for name, more in (("digests", {}), ("buffers", {"ima-buf": {"dm_table_load": ["ab" * 32]}})):
+        builder = PolicyBuilder()
+        builder.add_keylime(json.dumps({"digests": digests, **more}).encode())
+        found[name] = builder.compile()
+    builder = PolicyBuilder()
+    builder.add_keylime(json.dumps({"digests": digests}).encode())
+    builder.add_key(pem(rsa_key()))
+    found["key"] = builder.compile()
+    return found
+
+
+POLICIES = _policies()
+counts = st.integers(0, 30) | st.just(0)
+states = st.builds(
+    PolicyState,
+    counts=st.dictionaries(st.sampled_from([each.value for each in EntryClass]), counts),
+    signature_counts=st.dictionaries(
+        st.sampled_from([each.value for each in SignatureResult]), counts
+    ),
+    files=counts,
+    unsigned_faults=counts,
+    boot_aggregate=st.none() | st.just(("sha256", "ab" * 32)),
+)
+
+
+@cache
+def _first(folder: Path, kind: str, judged_by: Settings) -> HostState:
+    job = _job(folder, None)
+    return appraise_host(job, policy=POLICIES[kind], settings=judged_by)
+
+
+@pytest.mark.parametrize("violations", [each.value for each in Treatment])
+@pytest.mark.parametrize("kind", ["digests", "buffers", "key"])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(known=states)
+def test_the_policy_is_asked_the_same_whatever_was_counted(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, violations: str, known: PolicyState
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "asked" / "a"
+    if not folder.exists():
+        write_host(folder.parent, "a")
+    policy = POLICIES[kind]
+    judged_by = Settings(policy_digest=policy.digest, violations=violations)
+    state = _first(folder, kind, judged_by)
+    asked = msgspec.structs.replace(state, policy=known).encode()
+    assert state.checkpoint is not None
+    size = state.checkpoint.last_record.size_bytes
+    tail = (folder / LIST).read_bytes()[state.checkpoint.offset - size :]
+    values = pcrs_after(entries_of("a"), "sha1", "sha256")
+    found = follow(tail, asked, pcrs=values, policy=policy, settings=judged_by)
+    options = AppraisalOptions(violations=Treatment(violations))
+    appraiser = PolicyAppraiser(policy, options=options, before=known)
+    assert found is not None
+    assert found.policy == as_judged(appraiser.finish())
+    assert found.policy_state == appraiser.state()

@@ -16,8 +16,8 @@ import pytest
 from excise.errors import FormatError, HostError, UsageError
 from excise.evidence.checks import Outcome
 from excise.fleet.engines import InlineEngine, PoolEngine
-from excise.fleet.records import HostState, Settings
-from excise.fleet.rounds import Progress, find_hosts, read_keys, verify_fleet
+from excise.fleet.records import Settings
+from excise.fleet.rounds import FleetRound, Progress, find_hosts, read_keys, verify_fleet
 from excise.fleet.stores import SqliteStore, read_states
 from fleet_builder import (
     DyingPool,
@@ -139,7 +139,7 @@ def test_progress_tells_the_rate_and_the_time_left(tmp_path: Path) -> None:
         settings=Settings(),
         progress=seen.append,
     )
-    assert [each.done for each in seen] == [2, 4, 6, 8, 9]
+    assert [each.done for each in seen] == [3, 6, 9]
     assert all(each.total == 9 and each.rate > 0 for each in seen)
     assert seen[-1].entries == 9 * 41
     assert seen[-1].left_s == 0
@@ -205,19 +205,41 @@ def test_death_of_what_forks_the_workers_costs_no_host(tmp_path: Path) -> None:
     assert [state.verdict for state in done.states()] == ["PASSED"] * 40
 
 
-def _short_round(fleet: Path, state: Path, pool: PoolEngine) -> dict[str, HostState]:
-    """Make a first round here, and a second one in a pool, which is forked from here."""
+def _short_round(fleet: Path, state: Path, pool: PoolEngine) -> FleetRound:
+    """Make a first round here, and a second one with a pool, which is forked from here."""
     store = SqliteStore(state)
     run_round(fleet, store=store)
-    return by_host(run_round(fleet, store=store, engine=pool))
+    return run_round(fleet, store=store, engine=pool)
+
+
+def _needs_a_worker(folder: Path) -> None:
+    """Give a host a file of evidence, of which only the long way knows what it is for."""
+    (folder / "rtmrs.txt").write_text("")
+
+
+def test_hosts_whose_list_merely_grew_take_no_process(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet"
+    names = write_fleet(fleet, 40)
+    pool = PoolEngine(4)
+    done = _short_round(fleet, tmp_path / "s.sqlite", pool)
+    assert done.engine == "this process"
+    assert not pool.pids()
+    assert len(done.peak_rss_bytes) == 1
+    assert done.cpu_s > 0
+    found = by_host(done)
+    assert [(state.verdict, state.new_entries) for state in found.values()] == [("PASSED", 0)] * 40
+    assert list(found) == names
 
 
 def test_short_round_takes_one_process_and_finds_what_a_long_one_finds(tmp_path: Path) -> None:
     fleet = tmp_path / "fleet"
     names = write_fleet(fleet, 40)
-    pool = PoolEngine(4)
-    found = _short_round(fleet, tmp_path / "s.sqlite", pool)
-    assert pool.name == "a pool of 1 process"
+    for name in names[::3]:
+        _needs_a_worker(fleet / name)
+    done = _short_round(fleet, tmp_path / "s.sqlite", PoolEngine(4))
+    assert done.engine == "a pool of 1 process"
+    assert len(done.peak_rss_bytes) == 2
+    found = by_host(done)
     assert [(state.verdict, state.new_entries) for state in found.values()] == [("PASSED", 0)] * 40
     assert list(found) == names
 
@@ -226,10 +248,32 @@ def test_worker_of_a_short_round_dies_without_harm_to_the_round(tmp_path: Path) 
     fleet = tmp_path / "fleet"
     names = write_fleet(fleet, 40)
     for name in ("dies-always", "dies-once"):
-        write_host(fleet, name)
-    found = _short_round(fleet, tmp_path / "s.sqlite", DyingPool(2))
+        _needs_a_worker(write_host(fleet, name))
+    found = by_host(_short_round(fleet, tmp_path / "s.sqlite", DyingPool(2)))
     assert outcome_of(found["dies-always"], "fleet.worker") == "FAILED"
     assert {found[name].verdict for name in (*names, "dies-once")} == {"PASSED"}
+
+
+def test_interrupt_while_the_leader_follows_hosts_keeps_what_is_done(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet"
+    names = write_fleet(fleet, 300)
+    store = SqliteStore(tmp_path / "s.sqlite")
+    run_round(fleet, store=store)
+    before = dict(store.all())
+
+    def interrupt(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    done = verify_fleet(
+        find_hosts([str(fleet)]),
+        engine=PoolEngine(2),
+        settings=Settings(),
+        store=store,
+        progress=interrupt,
+    )
+    assert done.interrupted
+    assert list(by_host(done)) == names[:256]
+    assert [name for name, state in store.all() if state != before[name]] == names[:256]
 
 
 WAYS = """

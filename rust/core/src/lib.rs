@@ -1,6 +1,7 @@
 //! PyO3 glue between the pure crates and Python: bytes in, columns or plain values out.
 use pyo3::prelude::*;
 
+mod fleet;
 mod ftrace;
 mod ima;
 mod ima_rows;
@@ -12,6 +13,8 @@ mod policy;
 mod _core {
     use super::*;
 
+    #[pymodule_export]
+    use crate::fleet::FleetFollower;
     #[pymodule_export]
     use crate::ftrace::function_graph_read;
     #[pymodule_export]

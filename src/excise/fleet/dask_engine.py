@@ -20,7 +20,7 @@ from excise.fleet.records import HostJob, Settings
 from excise.fleet.worker import Batch, appraise_batch, keep_policy
 
 if TYPE_CHECKING:
-    from distributed import Worker
+    from distributed import Scheduler, Worker
 
 CONNECT_S: Final = 30
 _LOST_HINT: Final = "The hosts done so far are kept; give the command again to go on."
@@ -37,7 +37,7 @@ class PolicyPlugin(WorkerPlugin):
     idempotent = True
 
     def __init__(self, digest: str, compiled: bytes) -> None:
-        self.name = f"excise-policy-{digest}"
+        self.name = plugin_name(digest)
         self._compiled = compiled
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002  as Dask calls it
@@ -51,6 +51,8 @@ class DaskEngine:
     Args:
         address: Its address, such as `tcp://10.0.0.1:8786`.
     """
+
+    is_here = False
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -84,7 +86,7 @@ class DaskEngine:
             ) from error
         try:
             self._check_versions()
-            if policy is not None:
+            if policy is not None and not self._client.run_on_scheduler(has_policy, policy.digest):
                 self._client.register_plugin(PolicyPlugin(policy.digest, _compiled(policy)))
         except BaseException:
             self.stop()
@@ -142,6 +144,16 @@ class DaskEngine:
         client, self._client = self._client, None
         if client is not None:
             client.close(timeout=5)
+
+
+def plugin_name(digest: str) -> str:
+    """Return the name of the plugin with a policy."""
+    return f"excise-policy-{digest}"
+
+
+def has_policy(digest: str, dask_scheduler: Scheduler) -> bool:
+    """Return whether a scheduler gives a policy to all its workers; runs there."""
+    return plugin_name(digest) in dask_scheduler.worker_plugins
 
 
 def worker_version() -> str:

@@ -51,6 +51,10 @@ class Engine(Protocol):
         """Batches that run at a time."""
 
     @property
+    def is_here(self) -> bool:
+        """Whether it is this machine's: what it reads, its leader can read as well."""
+
+    @property
     def ahead(self) -> int:
         """Batches to have submitted at a time, so that no slot waits."""
 
@@ -82,6 +86,7 @@ class InlineEngine:
     name = "this process"
     slots = 1
     ahead = 1
+    is_here = True
 
     def __init__(self) -> None:
         self._settings = Settings()
@@ -131,6 +136,7 @@ class PoolEngine:
     """
 
     work = staticmethod(appraise_batch)
+    is_here = True
 
     def __init__(
         self, workers: int, *, memory_limit_bytes: int | None = DEFAULT_MEMORY_BYTES

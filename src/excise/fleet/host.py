@@ -233,6 +233,7 @@ class _Work:
             self.evidence.files[name],
             pcrs=self.proven,
             before=self.before,
+            state=self.job.state,
             policy=self.policy,
             settings=self.settings,
         )
@@ -286,7 +287,7 @@ class _Work:
             "fleet",
             "fleet.evidence",
             Outcome.FAILED if missing else outcome,
-            ", ".join(self.settings.require) or "any evidence",
+            layout.wanted(self.settings.require),
             ", ".join(present) or "none",
             f"Missing: {', '.join(missing)}." if missing else "",
         )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from excise.evidence.checks import AppraisalResult, Check, Outcome
+from excise.evidence.checks import AppraisalResult, Outcome
 
 Said = tuple[str, str, str, str, str, str]
 """Subject, check, outcome, expected, got and detail: a `CheckRow` without its time."""
@@ -25,16 +24,10 @@ class Judged(NamedTuple):
     verdict: Outcome
 
 
-def said_of(subject: str, checks: Iterable[Check]) -> tuple[Said, ...]:
-    """Return checks as rows."""
-    return tuple(
-        [
-            (subject, check.id, check.outcome.value, check.expected, check.got, check.detail)
-            for check in checks
-        ]
-    )
-
-
 def as_judged(result: AppraisalResult) -> Judged:
     """Return what a result says."""
-    return Judged(result.subject, said_of(result.subject, result.checks), result.verdict)
+    said = tuple(
+        (result.subject, check.id, check.outcome.value, check.expected, check.got, check.detail)
+        for check in result.checks
+    )
+    return Judged(result.subject, said, result.verdict)

@@ -35,15 +35,22 @@ QUOTE: Final = "quote.attest"
 SIGNATURE: Final = "quote.signature"
 PUBLIC: Final = "quote.public"
 NONCE: Final = "quote.nonce"
-CAPTURE_SUFFIX: Final = ".excise"
+CAPTURE_ENDINGS: Final = (".excise", SUFFIX)
+PCRS_READ: Final = (*PCRS, QUOTED_PCRS)
 _PCRS_QUOTED: Final = (QUOTED_PCRS, *PCRS)
-_PCRS_READ: Final = (*PCRS, QUOTED_PCRS)
-_SEVERAL: Final = frozenset({*IMA_LISTS, *PCRS, QUOTED_PCRS})
+_SEVERAL: Final = frozenset({*IMA_LISTS, *PCRS_READ})
 _SINGLE: Final = frozenset({QUOTE, SIGNATURE, PUBLIC, NONCE, RTMRS})
-_ALL: Final = _SEVERAL | {*EVENT_LOGS, *CCELS, *_SINGLE}
+OTHERS: Final = frozenset({*EVENT_LOGS, *CCELS, *_SINGLE})
+"""Evidence beside a measurement list and PCR values."""
+_ALL: Final = _SEVERAL | OTHERS
 
 KINDS: Final = ("ima", "quote", "eventlog", "capture")
 """Kinds of evidence that can be required of every host."""
+
+
+def wanted(require: Iterable[str]) -> str:
+    """Return in words what evidence a host must have."""
+    return ", ".join(require) or "any evidence"
 
 
 class Evidence(NamedTuple):
@@ -70,7 +77,7 @@ class Evidence(NamedTuple):
     def pcrs(self) -> str | None:
         """Return the file of PCR values: beside a quote, those that it is over come first."""
         quoted = QUOTE in self.files
-        return self.first(_PCRS_QUOTED if quoted else _PCRS_READ)
+        return self.first(_PCRS_QUOTED if quoted else PCRS_READ)
 
     @property
     def modified_ns(self) -> int | None:
@@ -86,7 +93,7 @@ def sort_items(items: Iterable[Item]) -> Evidence:
     files: dict[str, Item] = {}
     captures, unused = [], []
     for item in items:
-        if item.name.endswith((CAPTURE_SUFFIX, SUFFIX)):
+        if item.name.endswith(CAPTURE_ENDINGS):
             captures.append(item.name)
         elif item.name in _ALL and item.is_file:
             files[item.name] = item

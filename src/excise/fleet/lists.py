@@ -76,6 +76,7 @@ def appraise_list(
     *,
     pcrs: Mapping[str, Mapping[int, bytes]],
     before: HostState | None,
+    state: bytes | None,
     policy: Policy | None,
     settings: Settings,
 ) -> ListResult:
@@ -95,7 +96,7 @@ def appraise_list(
         )
     checkpoint = before.checkpoint if before else None
     if checkpoint is not None and (tail := _tail(folder, item, checkpoint)) is not None:
-        if (grown := _grown(tail, pcrs, before, policy, settings)) is not None:
+        if (grown := _grown(tail, pcrs, before, state, policy, settings)) is not None:
             return grown
         start = checkpoint.offset - checkpoint.last_record.size_bytes
         found, goes_on = _verify(tail, pcrs, before, checkpoint, start, policy, settings)
@@ -121,14 +122,14 @@ def _grown(
     tail: bytes,
     pcrs: Mapping[str, Mapping[int, bytes]],
     before: HostState | None,
+    state: bytes | None,
     policy: Policy | None,
     settings: Settings,
 ) -> ListResult | None:
     """Return what was found in a list that merely grew, and is without fault."""
-    if before is None or before.checkpoint is None:
+    if before is None or state is None:
         return None
-    checkpoint = before.checkpoint
-    found = follow(tail, before, checkpoint, pcrs=pcrs, policy=policy, settings=settings)
+    found = follow(tail, state, pcrs=pcrs, policy=policy, settings=settings)
     if found is None:
         return None
     return ListResult(

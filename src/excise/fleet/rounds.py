@@ -6,6 +6,9 @@ What can go wrong with a batch, and what follows:
 - A worker dies: the hosts that may have been at work are run again, one at a time; one that takes
   two workers along when it runs alone ends in an error of its own.
 - The leader is interrupted or dies: every state that came in is kept.
+
+Where nearly all hosts are known, the leader itself does those whose list merely grew, at once; only
+what is left takes an engine.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from excise.errors import FormatError, HostError, UsageError
 from excise.evidence.checks import Outcome
 from excise.evidence.policy import Policy
 from excise.fleet.engines import Engine
+from excise.fleet.grown import follow_hosts
 from excise.fleet.layout import sort_items
 from excise.fleet.places import folder_at, forget_stores
 from excise.fleet.records import (
@@ -33,13 +37,18 @@ from excise.fleet.records import (
     outline_of,
 )
 from excise.fleet.stores import StateStore
-from excise.fleet.worker import Batch
+from excise.fleet.worker import Batch, peak_rss_bytes, worker_name
 
 MAX_DEATHS: Final = 2
 """Workers that a host may take along when it runs alone."""
 MAX_BATCH: Final = 32
-_MAX_SHORT_BATCH: Final = 128
+_SHARES: Final = 8
+"""Batches that each worker gets at least, so that all end at about the same time."""
+_MAX_SHORT_BATCH: Final = 256
+_SHORT_SHARES: Final = 4
 """The same where hosts take so little that handing them over counts."""
+_FOLLOWED: Final = 256
+"""Hosts that the leader follows at a time: some ms, between which Ctrl-C is heard."""
 _FEW_NEW: Final = 16
 """Hosts without a state that take less time than it takes to start a pool of processes."""
 _IN_VAIN: Final = 8
@@ -188,12 +197,17 @@ def verify_fleet(
     interrupted, stopped_by = False, None
     known = store.hosts() if store is not None else set()
     absent = tuple(sorted(known - hosts.keys()))
-    if len(hosts.keys() - known) <= _FEW_NEW:
-        engine.expect_short(len(hosts))
-        work.most = _MAX_SHORT_BATCH
+    left, name = list(hosts), engine.name
     try:
-        engine.start(settings=settings, policy=policy)
-        work.run()
+        if len(hosts.keys() - known) <= _FEW_NEW:
+            if engine.is_here:
+                left = work.follow(policy=policy, settings=settings)
+            engine.expect_short(len(left))
+            work.most, work.shares = _MAX_SHORT_BATCH, _SHORT_SHARES
+        if left:
+            engine.start(settings=settings, policy=policy)
+            work.run(left)
+        name = engine.name if left else "this process"
     except KeyboardInterrupt:
         interrupted = True
     except HostError as error:
@@ -205,7 +219,7 @@ def verify_fleet(
     return FleetRound(
         encoded=tuple(data for _, data in sorted(work.encoded.items())),
         total=len(hosts),
-        engine=engine.name,
+        engine=name,
         wall_s=time.monotonic() - began,
         cpu_s=work.cpu_ns / 1e9,
         peak_rss_bytes=work.peaks,
@@ -237,12 +251,30 @@ class _Round:
     failed: int = 0
     in_vain: int = 0
     most: int = MAX_BATCH
+    shares: int = _SHARES
     began: float = field(default_factory=time.monotonic)
 
-    def run(self) -> None:
+    def follow(self, *, policy: Policy | None, settings: Settings) -> list[str]:
+        """Do the hosts whose list merely grew, here and now; return the others."""
+        left, names = [], list(self.hosts)
+        for at in range(0, len(names), _FOLLOWED):
+            part = names[at : at + _FOLLOWED]
+            began = time.process_time_ns()
+            states = follow_hosts(
+                self._jobs(part), policy=policy, settings=settings, threads=self.engine.slots
+            )
+            self.cpu_ns += time.process_time_ns() - began
+            found = {name: state for name, state in zip(part, states, strict=True) if state}
+            left += [name for name in part if name not in found]
+            if found:
+                self._keep(found)
+        if self.encoded:
+            self.peaks[worker_name()] = peak_rss_bytes()
+        return left
+
+    def run(self, names: list[str]) -> None:
         """Run all batches, and then what a dead worker left, one at a time."""
-        names = list(self.hosts)
-        share = -(-len(names) // (8 * self.engine.slots))
+        share = -(-len(names) // (self.shares * self.engine.slots))
         size = max(1, min(self.most, share))
         batches = deque(names[at : at + size] for at in range(0, len(names), size))
         running: dict[Future[Batch], list[str]] = {}
@@ -289,14 +321,16 @@ class _Round:
         self._keep({host: _error_state(host, what, self._known(host)).encode()})
 
     def _submit(self, running: dict[Future[Batch], list[str]], names: list[str]) -> None:
+        running[self.engine.submit(self._jobs(names))] = names
+
+    def _jobs(self, names: Sequence[str]) -> list[HostJob]:
         states = self.store.get(names) if self.store is not None else {}
-        jobs = [
+        return [
             HostJob(
                 host=name, url=self.hosts[name], state=states.get(name), key=self.keys.get(name)
             )
             for name in names
         ]
-        running[self.engine.submit(jobs)] = names
 
     def _take(self, names: Sequence[str], future: Future[Batch]) -> None:
         try:

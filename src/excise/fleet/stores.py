@@ -20,6 +20,7 @@ from excise.fleet.records import HostState, decode_state, outline_of
 _SQLITE_ENDINGS: Final = (".sqlite", ".sqlite3", ".db")
 _STATE_BYTES: Final = 64 << 20
 _PATIENCE_S: Final = 10
+_PAGE_BYTES: Final = 16 << 10
 _SUFFIX: Final = ".json"
 # File systems allow 255 bytes; a file is written beside under a name that is some longer.
 _LONGEST_NAME: Final = 200
@@ -175,6 +176,8 @@ class SqliteStore:
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=_PATIENCE_S)
+            # A state has 3 to 4 KiB, of which pages of the usual 4 KiB would hold one.
+            self._connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
             # The log survives a crash of this program at any moment; a power cut costs at most
             # the last hosts, which are then verified once more.
             self._connection.execute("PRAGMA journal_mode=WAL")

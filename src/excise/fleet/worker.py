@@ -56,16 +56,22 @@ def appraise_batch(
         settings: How they are judged.
         policy_path: Where the compiled policy is, if this worker does not have it yet.
     """
+    from excise.fleet.grown import follow_hosts
     from excise.fleet.host import appraise_host
     from excise.fleet.places import forget_stores
 
     forget_stores()
     began = time.thread_time_ns()
     policy = _policy(settings, policy_path)
-    states = tuple(appraise_host(job, policy=policy, settings=settings).encode() for job in jobs)
+    states = tuple(
+        state or appraise_host(job, policy=policy, settings=settings).encode()
+        for job, state in zip(
+            jobs, follow_hosts(jobs, policy=policy, settings=settings), strict=True
+        )
+    )
     return Batch(
         states=states,
-        worker=f"{os.uname().nodename}:{os.getpid()}",
+        worker=worker_name(),
         cpu_ns=time.thread_time_ns() - began,
         peak_rss_bytes=peak_rss_bytes(),
     )
@@ -105,6 +111,11 @@ def _policy(settings: Settings, path: str | None) -> Policy | None:
             raise FormatError(f"has digest {loaded.digest}, not {digest}", source=path)
         keep_policy(loaded)
     return _policies[digest]
+
+
+def worker_name() -> str:
+    """Return the name of this process among those of a cluster."""
+    return f"{os.uname().nodename}:{os.getpid()}"
 
 
 def peak_rss_bytes() -> int:

@@ -148,17 +148,12 @@ class PolicyAppraisal(AppraisalResult):
     @property
     def verdict(self) -> Outcome:
         """Return the verdict; without one file compared it is never PASSED."""
-        return verdict_over(self.checks, self.files)
-
-
-def verdict_over(checks: tuple[Check, ...], files: int) -> Outcome:
-    """Return a policy's verdict over its checks and the number of files compared."""
-    verdict = verdict_of(checks)
-    compared = {"policy.digests", "policy.signatures"}
-    passed = {check.id for check in checks if check.outcome is Outcome.PASSED}
-    if verdict is Outcome.PASSED and not (passed & compared and files):
-        return Outcome.NOT_COVERED
-    return verdict
+        verdict = verdict_of(self.checks)
+        compared = {"policy.digests", "policy.signatures"}
+        passed = {check.id for check in self.checks if check.outcome is Outcome.PASSED}
+        if verdict is Outcome.PASSED and not (passed & compared and self.files):
+            return Outcome.NOT_COVERED
+        return verdict
 
 
 def appraise_entries(
@@ -242,14 +237,6 @@ class PolicyAppraiser:
         self._accept = self._options.accept or self._default_accept()
         if self._accept in (Accept.DIGEST, Accept.BOTH) and not self._has_digests:
             raise UsageError("digests are asked for, and the policy has none")
-        self.restart(before)
-
-    def restart(self, before: PolicyState | None = None) -> None:
-        """Begin with another list; keys learnt from entries taken so far stay learnt.
-
-        Args:
-            before: What an earlier appraiser knew of it.
-        """
         before = before or PolicyState()
         self._counts: Counter[EntryClass] = Counter()
         for name, count in before.counts.items():
@@ -281,6 +268,11 @@ class PolicyAppraiser:
             verifies_signatures=self._uses_keys,
             signature_hashes=bytes(SIGNATURE_HASHES),
         )
+
+    @property
+    def lists_buffers(self) -> bool:
+        """Return whether the policy has digests of measured buffers."""
+        return self._buffers.has_references
 
     def take_list(self, rows: ImaList) -> Iterator[tuple[ImaRow, EntryClass]]:
         """Judge a list opened with `screen`; give the entries that were not settled by it.
@@ -445,7 +437,7 @@ class PolicyAppraiser:
         signatures = {result: self._signatures[result] for result in SignatureResult}
         return PolicyAppraisal(
             subject="policy",
-            checks=self.checks(),
+            checks=tuple(self._checks()),
             facts={
                 "policy_digest": self._policy.digest,
                 "policy_digests": dict(self._policy.counts()),
@@ -463,15 +455,6 @@ class PolicyAppraiser:
             offenders=tuple(offenders),
             files=self._files,
         )
-
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks over all entries taken so far, as `finish` does."""
-        return tuple(self._checks())
-
-    @property
-    def files(self) -> int:
-        """Return how many file entries were compared so far."""
-        return self._files
 
     def _checks(self) -> Iterable[Check]:
         yield self._digests_check()
