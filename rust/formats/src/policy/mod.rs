@@ -1,5 +1,7 @@
 //! Reference digests of files: read from checksum lists and keylime policies, kept compactly.
 pub mod checksums;
+mod column;
+mod compiled;
 pub mod error;
 pub mod keylime;
 pub mod screen;
