@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -332,6 +333,50 @@ def test_every_host_gets_its_own_answer_however_many_threads_there_are(tmp_path:
     assert none == [name for name in names if name[-1] in "57"]
     for name, data in zip(names, found, strict=True):
         assert data is None or decode_state(data, source="test").host == name
+
+
+def _changed(data: bytes, chance: random.Random, *, start: int = 0) -> bytes:
+    """Return bytes with a bit turned, or some lost, put in, or repeated."""
+    at = chance.randrange(start, len(data))
+    upto = at + chance.randrange(1, 9)
+    return chance.choice(
+        (
+            data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :],
+            data[:at] + data[upto:],
+            data[:at] + chance.randbytes(4) + data[at:],
+            data[:at] + data[at:upto] + data[at:],
+        )
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_changed_the_short_way_says_nothing_else_than_the_long_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    folder = write_host(tmp_path, "a")
+    policy = fleet_policy(["a"], more=NEW)
+    judged_by = Settings(policy_digest=policy.digest)
+    state = _round(folder, None, policy).encode()
+    covered = (folder / LIST).stat().st_size
+    _append(folder, *NEW)
+    listed, values = (folder / LIST).read_bytes(), (folder / "pcrs.txt").read_bytes()
+    monkeypatch.setattr(lists, "follow", _long_way)
+    answers = 0
+    for number in range(120):
+        start = chance.choice((0, covered - 90, covered))
+        changed = _changed(listed, chance, start=start) if number % 3 == 0 else listed
+        (folder / LIST).write_bytes(changed)
+        changed = _changed(values, chance) if number % 3 == 1 else values
+        (folder / "pcrs.txt").write_bytes(changed)
+        known = _changed(state, chance) if number % 3 == 2 else state
+        job = HostJob(host="a", url=str(folder), state=known)
+        (found,) = follow_hosts([job], policy=policy, settings=judged_by)
+        if found is not None:
+            answers += 1
+            expected = appraise_host(job, policy=policy, settings=judged_by)
+            assert _timeless(decode_state(found, source="test")) == _timeless(expected)
+    assert 0 < answers < 80
 
 
 SPOILT: dict[str, Any] = {

@@ -11,7 +11,7 @@ pub(super) struct Column {
     pub(super) digest_bytes: usize,
     pub(super) shards: Vec<Vec<u8>>,
     /// For each shard, once it is sorted, where the keys of each bucket begin.
-    pub(super) buckets: Vec<Buckets>,
+    buckets: Vec<Buckets>,
     /// Number of different keys, counted then.
     pub(super) paths: usize,
 }
@@ -19,7 +19,7 @@ pub(super) struct Column {
 /// Where the records begin whose keys are alike in the bits after the first byte: two records a
 /// bucket, since keys are hashes, and so as a rule one or two lines of memory for a key.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Buckets {
+struct Buckets {
     bits: u32,
     /// Offsets in bytes, one more than there are buckets.
     starts: Vec<u32>,
@@ -119,7 +119,7 @@ impl Column {
         bytes / self.record_bytes()
     }
 
-    pub(super) fn count_paths(&self) -> usize {
+    fn count_paths(&self) -> usize {
         let record = self.record_bytes();
         let mut count = 0usize;
         for shard in &self.shards {
