@@ -7,6 +7,9 @@
 #![deny(unsafe_code)]
 #![warn(clippy::undocumented_unsafe_blocks)]
 
+/// The probe's reader: the kernel's type ids, of which this program wants the functions'.
+#[allow(dead_code)]
+#[path = "../../probe/src/trace/btf.rs"]
 mod btf;
 mod sys;
 

@@ -5,11 +5,11 @@
 use super::call_sites::Symbol;
 use crate::error::describe;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const HEADER_BYTES: usize = 64;
+const HEADER_BYTES: u64 = 64;
 const LOAD: u32 = 1;
 const SYMBOLS: u32 = 2;
 const FUNCTION: u8 = 2;
@@ -80,8 +80,21 @@ impl Elf {
     pub fn open(path: &Path) -> Result<Self, String> {
         let failed = |error| unread(path, &error);
         let file = File::open(path).map_err(failed)?;
-        let mut header = [0; HEADER_BYTES];
-        file.read_exact_at(&mut header, 0).map_err(failed)?;
+        let mut header = Vec::new();
+        (&file)
+            .take(HEADER_BYTES)
+            .read_to_end(&mut header)
+            .map_err(failed)?;
+        let held = header.len() as u64;
+        if held < HEADER_BYTES {
+            let reason = match held {
+                0 => "is empty".to_owned(),
+                _ => format!(
+                    "has {held} bytes, too few for an ELF file, whose header has {HEADER_BYTES}"
+                ),
+            };
+            return Err(format!("{}: {reason}", path.display()));
+        }
         if !header.starts_with(b"\x7fELF\x02\x01") {
             return Err(format!(
                 "{}: is no ELF file of 64 bits (a bzImage is compressed: give the vmlinux)",
@@ -247,8 +260,10 @@ mod tests {
         let path = std::env::temp_dir().join(format!("excise-elf-{}", std::process::id()));
         let own = std::fs::read("/proc/self/exe").unwrap();
         for (data, reason) in [
-            (&b"MZ"[..], "cut off"),
-            (&[b'x'; 100], "no ELF file"),
+            (&b""[..], "is empty"),
+            (b"MZ", "has 2 bytes, too few for an ELF file"),
+            (own.get(..63).unwrap(), "has 63 bytes"),
+            (&[b'x'; 64], "no ELF file"),
             (own.get(..80).unwrap(), "cut off"),
         ] {
             std::fs::write(&path, data).unwrap();
