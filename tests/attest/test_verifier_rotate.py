@@ -7,8 +7,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from excise.attest.verifier import Records, open_database, require_keys, rotate
+from excise.attest.verifier.signing import read_ring
 from excise.errors import FormatError, UsageError
 
 
@@ -46,3 +49,14 @@ def test_a_database_must_hold_a_key_before_it_is_rotated(tmp_path: Path, scheme:
         rotate(records)
         require_keys(url)  # while a service has it open
     require_keys(url)
+
+
+def test_a_key_in_the_database_that_cannot_sign_is_named(tmp_path: Path) -> None:
+    other = ec.generate_private_key(ec.SECP384R1())
+    pem = other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    for text, reason in ((pem, "is no key on P-256"), (pem[:-40], "not a private key in PEM")):
+        with open_database(str(tmp_path / f"{len(text)}.sqlite")) as database:
+            records = Records(database)
+            records.keep_key("kid", text)
+            with pytest.raises(FormatError, match=f"signing_keys.*{reason}"):
+                read_ring(records)

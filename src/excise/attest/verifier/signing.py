@@ -18,6 +18,7 @@ from excise.attest.service.database import Cursor, open_database, shown_url
 from excise.attest.verifier.records import Records
 from excise.errors import FormatError, UsageError
 from excise.evidence.base64text import encode_base64url
+from excise.evidence.cose_key import read_private_key
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -66,7 +67,12 @@ def read_ring(records: Records) -> KeyRing:
     stored = sorted(records.signing_keys(), key=lambda one: one.retired_s is not None)
     return KeyRing(
         keys=tuple(
-            SigningKey(kid=one.kid, key=_load(one.pem), retired_s=one.retired_s) for one in stored
+            SigningKey(
+                kid=one.kid,
+                key=read_private_key(one.pem.encode(), source="signing_keys", curve="P-256"),
+                retired_s=one.retired_s,
+            )
+            for one in stored
         )
     )
 
@@ -148,13 +154,3 @@ def _members(key: EllipticCurvePrivateKey) -> dict[str, str]:
     numbers = key.public_key().public_numbers()
     x, y = (encode_base64url(number.to_bytes(32, "big")) for number in (numbers.x, numbers.y))
     return {"crv": "P-256", "kty": "EC", "x": x, "y": y}
-
-
-def _load(pem: str) -> EllipticCurvePrivateKey:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    key = load_pem_private_key(pem.encode("ascii"), password=None)
-    if not isinstance(key, EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise FormatError("a signing key of the verifier is not on P-256", source="database")
-    return key
