@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import shutil
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import polars as pl
 import pytest
@@ -23,6 +25,7 @@ from fleet_builder import LIST, by_host, entries_of, run_round, write_fleet, wri
 from ima_builder import ng
 
 fsspec = pytest.importorskip("fsspec")
+AsyncFileSystem = pytest.importorskip("fsspec.asyn").AsyncFileSystem
 
 
 @pytest.fixture
@@ -37,7 +40,7 @@ def copy_to(url: str, fleet: Path) -> None:
     for path in sorted(fleet.rglob("*")):
         if path.is_file():
             folder = path.parent.relative_to(fleet)
-            folder_at(f"{url}/{folder}").write(path.name, path.read_bytes())
+            folder_at(f"{url}/{folder}").write_all({path.name: path.read_bytes()})
 
 
 def test_a_fleet_in_a_store_gives_what_it_gives_on_disk(tmp_path: Path, memory: str) -> None:
@@ -92,7 +95,8 @@ def test_only_the_new_end_of_a_list_elsewhere_is_fetched(
 
     def counted(self, path, start=None, end=None, **options):  # type: ignore[no-untyped-def]
         data = original(self, path, start=start, end=end, **options)
-        fetched.append(len(data))
+        if path.endswith(LIST):
+            fetched.append(len(data))
         return data
 
     monkeypatch.setattr(type(files), "cat_file", counted)
@@ -156,6 +160,61 @@ def test_a_fleet_behind_http_passes_and_goes_on(tmp_path: Path, web: str) -> Non
     assert (second["host-000"].verdict, second["host-000"].new_entries) == ("PASSED", 1)
     with pytest.raises(FormatError, match="cannot be read"):
         run_round(f"{web}/nowhere")
+
+
+class FarFileSystem(AsyncFileSystem):  # type: ignore[misc]
+    """Files in memory that take a while to arrive, as those of object stores do."""
+
+    protocol = "far"
+    cachable = False
+    files: ClassVar[dict[str, bytes]] = {}
+    under_way = 0
+    most = 0
+
+    async def _wait(self) -> None:
+        FarFileSystem.under_way += 1
+        FarFileSystem.most = max(FarFileSystem.most, FarFileSystem.under_way)
+        await asyncio.sleep(0.005)
+        FarFileSystem.under_way -= 1
+
+    async def _cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
+        await self._wait()
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.files[path][start:end]
+
+    async def _pipe_file(self, path: str, value: bytes, **_: Any) -> None:
+        await self._wait()
+        self.files[path] = value
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Do nothing: there are no folders."""
+
+    async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "size": len(data), "type": "file"}
+            for name, data in self.files.items()
+            if name.rpartition("/")[0] == path
+        ]
+
+
+def test_states_of_a_store_elsewhere_come_and_go_at_the_same_time(tmp_path: Path) -> None:
+    fsspec.register_implementation("far", FarFileSystem, clobber=True)
+    names = write_fleet(tmp_path, 40)
+    place = "far://bucket/states of [a] fleet"
+    first = run_round(tmp_path, store=open_store(place))
+    assert len(FarFileSystem.files) == 40
+    assert FarFileSystem.most > 1
+    FarFileSystem.most = 0
+    assert read_states(place) == list(first.states())
+    assert FarFileSystem.most == 40
+    second = by_host(run_round(tmp_path, store=open_store(place)))
+    assert [(name, state.new_entries) for name, state in second.items()] == [(n, 0) for n in names]
+    store = open_store(place)
+    store.hosts()
+    FarFileSystem.files.clear()
+    with pytest.raises(FormatError, match=r"far://bucket/states of \[a\] fleet: .*is not there"):
+        store.get(names)
 
 
 @pytest.mark.parametrize("where", ["states", "s.sqlite", "memory://fleet/states"])

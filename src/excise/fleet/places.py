@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -59,8 +59,11 @@ class Folder(Protocol):
     def read_from(self, name: str, offset: int, *, limit_bytes: int) -> bytes:
         """Return a file's bytes from an offset on."""
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file, whole or not at all; UsageError where it cannot be written."""
+    def read_all(self, names: Iterable[str], *, limit_bytes: int) -> dict[str, bytes]:
+        """Return the bytes of files, by name; elsewhere they are fetched at the same time."""
+
+    def write_all(self, files: Mapping[str, bytes]) -> None:
+        """Write files, each whole or not at all; UsageError where one cannot be written."""
 
     def fetched(self, name: str) -> AbstractContextManager[Path]:
         """Give a local path of a file or folder, copied for the time if it is elsewhere."""
@@ -141,18 +144,28 @@ class LocalFolder:
             raise _too_long(self.url, name, limit_bytes)
         return data
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file, whole or not at all, and make the folder if it is not there.
+    def read_all(self, names: Iterable[str], *, limit_bytes: int) -> dict[str, bytes]:
+        """Return the bytes of files, by name.
 
         Raises:
-            UsageError: It cannot be written.
+            FormatError: One cannot be read, or is longer than the limit.
         """
-        path = f"{self.url}/{name}"
+        return {name: self.read(name, limit_bytes=limit_bytes) for name in names}
+
+    def write_all(self, files: Mapping[str, bytes]) -> None:
+        """Write files, each whole or not at all, and make the folder if it is not there.
+
+        Raises:
+            UsageError: One cannot be written; those before it are.
+        """
+        path = self.url
         try:
-            os.makedirs(self.url, exist_ok=True)  # noqa: PTH103  a path, not an object, a host
-            with open(path + PART, "wb") as file:  # noqa: PTH123
-                file.write(data)
-            os.replace(path + PART, path)  # noqa: PTH105
+            os.makedirs(path, exist_ok=True)  # noqa: PTH103  a path, not an object, a host
+            for name, data in files.items():
+                path = f"{self.url}/{name}"
+                with open(path + PART, "wb") as file:  # noqa: PTH123
+                    file.write(data)
+                os.replace(path + PART, path)  # noqa: PTH105
         except OSError as error:
             raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
 
@@ -314,18 +327,35 @@ class RemoteFolder:
         whole = size is None or len(data) == size
         return data[offset:] if whole else data
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file; object stores show it whole or not at all.
+    def read_all(self, names: Iterable[str], *, limit_bytes: int) -> dict[str, bytes]:
+        """Return the bytes of files, by name, fetched at the same time where the store can.
 
         Raises:
-            UsageError: It cannot be written.
+            FormatError: One cannot be read, or is longer than the limit.
+        """
+        wanted = list(names)
+        with _reading(self.url):
+            # `cat` would take characters of a path for a pattern.
+            paths = [self._path(name) for name in wanted]
+            fetched = self.file_system().cat_ranges(paths, None, None, on_error="raise")
+        found = dict(zip(wanted, fetched, strict=True))
+        for name, data in found.items():
+            if len(data) > limit_bytes:
+                raise _too_long(self.url, name, limit_bytes)
+        return found
+
+    def write_all(self, files: Mapping[str, bytes]) -> None:
+        """Write files, at the same time where the store can; each is seen whole or not at all.
+
+        Raises:
+            UsageError: One cannot be written; others may be.
         """
         try:
-            files = self.file_system()
-            files.makedirs(self._path(), exist_ok=True)
-            files.pipe_file(self._path(name), data)
+            store = self.file_system()
+            store.makedirs(self._path(), exist_ok=True)
+            store.pipe({self._path(name): data for name, data in files.items()})
         except Exception as error:  # each store has errors of its own
-            raise UsageError(f"cannot be written ({error})", source=f"{self.url}/{name}") from error
+            raise UsageError(f"cannot be written ({error})", source=self.url) from error
 
     @contextmanager
     def fetched(self, name: str) -> Iterator[Path]:

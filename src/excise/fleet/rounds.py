@@ -240,6 +240,7 @@ class _Round:
     engine: Engine
     progress: Callable[[Progress], None] | None
     encoded: dict[str, bytes] = field(default_factory=dict)
+    read: dict[str, bytes] = field(default_factory=dict)
     suspects: deque[str] = field(default_factory=deque)
     alone: str | None = None
     silent: int = 0
@@ -258,14 +259,18 @@ class _Round:
         """Do the hosts whose list merely grew, here and now; return the others."""
         left, names = [], list(self.hosts)
         for at in range(0, len(names), _FOLLOWED):
-            part = names[at : at + _FOLLOWED]
+            jobs = self._jobs(names[at : at + _FOLLOWED])
             began = time.process_time_ns()
-            states = follow_hosts(
-                self._jobs(part), policy=policy, settings=settings, threads=self.engine.slots
-            )
+            states = follow_hosts(jobs, policy=policy, settings=settings, threads=self.engine.slots)
             self.cpu_ns += time.process_time_ns() - began
-            found = {name: state for name, state in zip(part, states, strict=True) if state}
-            left += [name for name in part if name not in found]
+            found = {}
+            for job, state in zip(jobs, states, strict=True):
+                if state is not None:
+                    found[job.host] = state
+                    continue
+                left.append(job.host)
+                if job.state is not None:
+                    self.read[job.host] = job.state
             if found:
                 self._keep(found)
         if self.encoded:
@@ -324,7 +329,9 @@ class _Round:
         running[self.engine.submit(self._jobs(names))] = names
 
     def _jobs(self, names: Sequence[str]) -> list[HostJob]:
-        states = self.store.get(names) if self.store is not None else {}
+        states = {name: self.read.pop(name) for name in names if name in self.read}
+        if self.store is not None and (unread := [name for name in names if name not in states]):
+            states.update(self.store.get(unread))
         return [
             HostJob(
                 host=name, url=self.hosts[name], state=states.get(name), key=self.keys.get(name)

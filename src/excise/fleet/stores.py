@@ -20,6 +20,8 @@ from excise.fleet.records import HostState, decode_state, outline_of
 _SQLITE_ENDINGS: Final = (".sqlite", ".sqlite3", ".db")
 _STATE_BYTES: Final = 64 << 20
 _PATIENCE_S: Final = 10
+_AT_A_TIME: Final = 500
+"""Hosts whose states are read at once."""
 _PAGE_BYTES: Final = 16 << 10
 _SUFFIX: Final = ".json"
 # File systems allow 255 bytes; a file is written beside under a name that is some longer.
@@ -120,11 +122,9 @@ class FolderStore:
     def get(self, hosts: Iterable[str]) -> Mapping[str, bytes]:
         """Return the states of those hosts that have one."""
         names = self._names()
-        return {
-            host: self._folder.read(_file_name(host), limit_bytes=_STATE_BYTES)
-            for host in hosts
-            if _file_name(host) in names
-        }
+        files = {file: host for host in hosts if (file := _file_name(host)) in names}
+        found = self._folder.read_all(files, limit_bytes=_STATE_BYTES)
+        return {files[file]: data for file, data in found.items()}
 
     def put(self, states: Mapping[str, bytes]) -> None:
         """Keep states, each whole or not at all.
@@ -132,15 +132,16 @@ class FolderStore:
         Raises:
             UsageError: The folder cannot be written.
         """
-        for host, data in states.items():
-            self._folder.write(_file_name(host), data)
-            if self._known is not None:
-                self._known.add(_file_name(host))
+        files = {_file_name(host): data for host, data in states.items()}
+        self._folder.write_all(files)
+        if self._known is not None:
+            self._known.update(files)
 
     def all(self) -> Iterator[tuple[str, bytes]]:
         """Iterate over all hosts that have a state."""
-        for host in sorted(self.hosts()):
-            yield host, self._folder.read(_file_name(host), limit_bytes=_STATE_BYTES)
+        hosts = sorted(self.hosts())
+        for at in range(0, len(hosts), _AT_A_TIME):
+            yield from self.get(hosts[at : at + _AT_A_TIME]).items()
 
     def hosts(self) -> set[str]:
         """Return the names of all hosts that have a state."""
@@ -194,8 +195,8 @@ class SqliteStore:
         """Return the states of those hosts that have one."""
         found: dict[str, bytes] = {}
         names = list(hosts)
-        for start in range(0, len(names), 500):
-            part = names[start : start + 500]
+        for start in range(0, len(names), _AT_A_TIME):
+            part = names[start : start + _AT_A_TIME]
             marks = ",".join("?" * len(part))
             rows = self._query(f"SELECT host, state FROM hosts WHERE host IN ({marks})", part)
             found.update(rows)

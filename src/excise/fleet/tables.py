@@ -112,6 +112,6 @@ def write_tables(tables: Mapping[str, pl.DataFrame], folder: Folder) -> list[str
     for name, table in tables.items():
         buffer = io.BytesIO()
         table.write_parquet(buffer, compression="zstd")
-        folder.write(f"{name}.parquet", buffer.getvalue())
+        folder.write_all({f"{name}.parquet": buffer.getvalue()})
         written.append(f"{name}.parquet")
     return written
