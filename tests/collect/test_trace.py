@@ -13,6 +13,7 @@ from excise.collect.trace import (
     SUMMARY,
     TraceRequest,
     catalogue,
+    forget_monitor,
     restore,
     run_trace,
     start_monitor,
@@ -97,6 +98,21 @@ def test_a_trace_that_runs_or_was_killed_is_in_the_way_and_restored(tmp_path: Pa
 
 
 def test_a_monitor_that_was_not_started_cannot_be_stopped(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="nothing was started"):
+        stop_monitor(states=tmp_path)
+
+
+def test_a_monitor_can_be_stopped_again_until_what_it_gave_is_out(tmp_path: Path) -> None:
+    folder = tmp_path / "lsmpmon"
+    folder.mkdir()
+    (folder / "errors").touch()
+    (folder / SUMMARY).write_text("{}")
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+        (folder / "pid").write_text(f"{ended.pid} 1\n")
+    for _ in range(2):  # the first may have been interrupted while it printed
+        assert stop_monitor(states=tmp_path) == folder
+    forget_monitor(states=tmp_path)
     with pytest.raises(HostError, match="nothing was started"):
         stop_monitor(states=tmp_path)
 

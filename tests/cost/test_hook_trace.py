@@ -158,6 +158,21 @@ def test_lsmpmons_columns_are_read_back_by_its_reader(tmp_path: Path) -> None:
     assert reading.losses == []
 
 
+def test_lsmpmons_columns_say_what_is_missing_and_so_does_their_reader(tmp_path: Path) -> None:
+    cpus = [{"cpu": 0, "overrun": 7}, {"cpu": 1}]
+    printed = lsmpmon_text(traced(tmp_path, cpus=cpus, full=True, trace_bytes=2000))
+    missing = [line for line in printed.splitlines() if line.startswith("# lost: ")]
+    assert missing == [
+        "# lost: CPU 0: events lost: overrun (7)",
+        "# lost: function_graph: the trace ended at its limit of 2,000 bytes: what came after (1)",
+    ]
+    reading = lsmpmon.read(printed.encode(), Options(source="x"))
+    assert [f"# lost: {loss.reason}" for loss in reading.losses] == [
+        line.replace("# lost: ", "# lost: lost before: ") for line in missing
+    ]
+    assert len(reading.aggregates) == 2
+
+
 def test_two_traces_are_attributed_hook_by_hook_in_its_system_call(tmp_path: Path) -> None:
     datasets = []
     for name, wall_ns, extra in (("none", 1_000, 0), ("apparmor", 1_500, 500)):

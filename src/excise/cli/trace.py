@@ -287,10 +287,12 @@ def _print(
     format_name: str | None,
     as_json: bool,
 ) -> None:
-    from excise.report.hooks import build_hook_trace, lsmpmon_text
+    from excise.report.hooks import build_hook_trace, lost_lines, lsmpmon_text
 
     if lsmpmon and not (as_json or format_name):
         typer.echo(lsmpmon_text(found), nl=False)
+        for line in lost_lines(found):
+            typer.echo(f"excise: lost: {line}", err=True)
         return
     report = build_hook_trace(found, title=title, by_syscall=by_syscall)
     print_report(report, format_name=format_name, as_json=as_json)
@@ -305,7 +307,7 @@ def _monitor(
     show: Callable[..., None],
 ) -> None:
     from excise.campaign.trace_capture import read_folder
-    from excise.collect.trace import start_monitor, stop_monitor
+    from excise.collect.trace import forget_monitor, start_monitor, stop_monitor
 
     if word == "start":
         folder = start_monitor(request)
@@ -313,6 +315,7 @@ def _monitor(
         return
     found = read_folder(stop_monitor(), subtract=subtract, cycles=cycles)
     show(found, title=f"Hooks of {_EVERYTHING}")
+    forget_monitor()
 
 
 def _restore(*, as_json: bool) -> None:

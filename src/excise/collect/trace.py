@@ -223,6 +223,8 @@ def start_monitor(request: TraceRequest, *, states: Path = STATES) -> Path:
 def stop_monitor(*, states: Path = STATES) -> Path:
     """Stop the trace that `start_monitor` began, and return the folder that it is in.
 
+    It can be stopped again, as long as it is not forgotten: what it gave is still there.
+
     Raises:
         HostError: If none was started, or it does not end.
     """
@@ -238,13 +240,18 @@ def stop_monitor(*, states: Path = STATES) -> Path:
         time.sleep(0.02)
     if _alive(folder):
         raise HostError(f"did not end within {_PATIENCE_S:g} s", source=f"process {_pid(folder)}")
-    (folder / "pid").unlink()
     if not has_summary(folder):
+        forget_monitor(states=states)
         reason = (folder / "errors").read_text(errors="replace").strip()
         raise HostError(
             reason or "it was killed", source=str(folder), hint="excise trace --restore"
         )
     return folder
+
+
+def forget_monitor(*, states: Path = STATES) -> None:
+    """Forget the trace that was stopped, once what it gave is out."""
+    (states / _MONITOR / "pid").unlink(missing_ok=True)
 
 
 def _pid(folder: Path) -> int:

@@ -196,7 +196,7 @@ def read_hook_trace(
         raise FormatError(f"is no summary of a trace: {error}", source=f"{trace.name}") from error
     if known.backend == BPFTRACE:
         return _summed(trace, known, calibration, subtract=subtract)
-    graph = read_function_graph(trace)
+    graph = read_function_graph(trace, name=trace.name)
     factor, unit = _scale(graph, known, cycles=cycles)
     tracer = calibrated(calibration, source=f"{trace.name}, calibration", factor=factor)
     taken = tracer if subtract else None

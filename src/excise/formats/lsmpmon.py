@@ -2,7 +2,8 @@
 
 The columns are hook, min, max, ave, count, in cycles of the time stamp counter. The file names
 neither configuration nor task nor clock: options give them, or lines such as
-`# configuration: SELinux`, `# task: stat` and `# clock_hz: 3e9`, which also begin a new table.
+`# configuration: SELinux`, `# task: stat` and `# clock_hz: 3e9`, which also begin a new table; a
+line such as `# lost: events of CPU 1` says what whoever made it has lost.
 
 Source: the sample output of the LSMPMON paper (Matsuda, Tabata, Munetoh).
 """
@@ -28,6 +29,7 @@ _ROW = re.compile(
 )
 _HEADER = re.compile(r"\s*(?:hook|name)\w*[\s|,]+min\w*[\s|,]+max\w*[\s|,]+(?:ave|mean).*", re.I)
 _SETTING = re.compile(r"#\s*(configuration|task|clock_hz)\s*[:=]\s*(.{1,200}?)\s*")
+_LOST = re.compile(r"#\s*lost\s*[:=]\s*(.{1,300}?)\s*")
 _LONGEST_LINE: Final = 1000
 _ROWS_FOR_CERTAINTY: Final = 2
 
@@ -146,6 +148,9 @@ def _not_a_row(line: str, table: _Table, options: Options) -> str:
     """Take a setting or header line; return why any other line is lost, or ""."""
     if not line.strip() or _HEADER.fullmatch(line[:_LONGEST_LINE]):
         return ""
+    lost = _LOST.fullmatch(line) if len(line) <= _LONGEST_LINE else None
+    if lost is not None:
+        return f"lost before: {lost[1]}"
     setting = _SETTING.fullmatch(line) if len(line) <= _LONGEST_LINE else None
     if setting is None:
         return "" if line.startswith("#") else "not a row of hook, min, max, ave and count"

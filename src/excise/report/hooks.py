@@ -363,17 +363,27 @@ def _data(found: HookTrace) -> dict[str, Any]:
     }
 
 
+def lost_lines(found: HookTrace) -> list[str]:
+    """Return a line for each place and reason of what is missing, with the number of records."""
+    counts: dict[tuple[str, str], int] = {}
+    for loss in found.losses:
+        key = loss.source, loss.reason
+        counts[key] = counts.get(key, 0) + loss.count
+    return [f"{source}: {reason} ({count:,})" for (source, reason), count in counts.items()]
+
+
 def lsmpmon_text(found: HookTrace) -> str:
     """Return the hooks as LSMPMON printed them: hook, min, max, ave, count.
 
     Columns are whole numbers, in the trace's unit, which the first line says; `# clock_hz` lets
-    `excise import` read it back.
+    `excise import` read it back, and `# lost` what is missing.
     """
     lines = [f"# unit: {found.unit}", f"# configuration: {found.summary.lsm or 'unknown'}"]
     if found.unit == "ns":
         lines.append("# clock_hz: 1e9")
     elif found.summary.cycles_per_s is not None:
         lines.append(f"# clock_hz: {found.summary.cycles_per_s:.0f}")
+    lines += [f"# lost: {line}" for line in lost_lines(found)]
     lines.append(f"{'hook':<32} {'min':>12} {'max':>14} {'ave':>12} {'count':>12}")
     for row in found.functions.sort("function").iter_rows(named=True):
         if row["mean"] is None:
