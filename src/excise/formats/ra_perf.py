@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from excise.capture.journal import Loss
 from excise.capture.manifest import Fact
 from excise.clock import Clock
 from excise.errors import FormatError
-from excise.formats import ra_perf_tree
+from excise.formats.ra_perf_tree import Mark, build
 from excise.formats.registry import Format, Options, Reading
 from excise.formats.text import LOSS_TEXT_CHARS, clip, merged_losses
 
@@ -36,32 +35,6 @@ _LINE = re.compile(
 _TRACE = re.compile(rb"RA_PERF\|?|\|key=")
 _CUT_NAME: Final = (b"", b"\r", b"\n", b"I")  # `I` starts the next `I/TC:` prefix
 _WHOLE_START = re.compile(rb"RA_PERF\|[a-z0-9_]+\|[a-z0-9_]+\|[0-9.]+\|key=[a-z-]*[|,]?")
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One measurement line.
-
-    Attributes:
-        name: `layer|event`.
-        line: Line number from 1.
-        value_us: Duration in microseconds; Hz for `cntfrq`.
-        key: `embedded`, `plain`, `black` or `-`.
-        labels: Further `name=value` pairs, sorted and joined by `,`.
-    """
-
-    name: str
-    line: int
-    layer: str
-    event: str
-    value_us: float
-    key: str
-    labels: str
-
-    @property
-    def value_ns(self) -> int:
-        """Return the duration in nanoseconds."""
-        return round(self.value_us * 1000.0)
 
 
 def detect(head: bytes) -> float:
@@ -90,7 +63,7 @@ def read(data: bytes, options: Options) -> Reading:
             hint="A line is RA_PERF|layer|event|microseconds|key=mode",
         )
     frequencies = sorted({m.value_us for m in marks if (m.layer, m.event) == ("pta", "cntfrq")})
-    tree = ra_perf_tree.build(marks, options, losses)
+    tree = build(marks, options, losses)
     lines = data.count(b"\n") + (not data.endswith(b"\n"))
     other = lines - len({mark.line for mark in marks}) - len({item.line for item in losses})
     return Reading(

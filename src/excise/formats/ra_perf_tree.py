@@ -11,14 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from excise.capture.journal import Event, Loss, Phase, Run
 from excise.formats.registry import DEFAULT_CONFIGURATION, Options
 from excise.formats.text import loss
-
-if TYPE_CHECKING:
-    from excise.formats.ra_perf import Mark
 
 _SIGN_STEPS: Final = ("sign_key_setup", "sign_tbs_hash", "sign_ecdsa", "sign_verify")
 _CORE_STEPS: Final = (
@@ -56,6 +53,32 @@ _REPEATED: Final = frozenset({"pta|keypair_generate", "pta|perf_flush"})
 
 
 _SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One measurement line.
+
+    Attributes:
+        name: `layer|event`.
+        line: Line number from 1.
+        value_us: Duration in microseconds; Hz for `cntfrq`.
+        key: `embedded`, `plain`, `black` or `-`.
+        labels: Further `name=value` pairs, sorted and joined by `,`.
+    """
+
+    name: str
+    line: int
+    layer: str
+    event: str
+    value_us: float
+    key: str
+    labels: str
+
+    @property
+    def value_ns(self) -> int:
+        """Return the duration in nanoseconds."""
+        return round(self.value_us * 1000.0)
 
 
 @dataclass(slots=True)

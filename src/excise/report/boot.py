@@ -10,7 +10,7 @@ from excise.cost.boot import GROUPS, STAGES, BootPart, BootRow, boot_parts, boot
 from excise.cost.boot_prediction import HeldOut, predict_held_out
 from excise.events.dataset import Dataset
 from excise.report import tables
-from excise.report.build import facts_of
+from excise.report.facts import facts_of
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table, file_safe
 from excise.report.predict import signed_error
 

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from excise.capture.manifest import Manifest
 from excise.cost.attribution import Attribution
 from excise.cost.comparison import Comparison, Comparisons, compare_configurations
 from excise.cost.explain import attributions
@@ -20,6 +19,7 @@ from excise.events.dataset import Dataset
 from excise.evidence.checks import AppraisalResult
 from excise.report import pictures, tables
 from excise.report.evidence import evidence_section
+from excise.report.facts import facts_of
 from excise.report.levels import level_rows, level_sections
 from excise.report.model import Block, Chart, Paragraph, Report, Section, file_safe
 from excise.report.stacks import stack_charts
@@ -394,38 +394,6 @@ def _warnings(dataset: Dataset) -> list[Block]:
         texts.append(f"{dataset.name} is not complete: run the same command again to go on.")
     warnings: list[Block] = [Paragraph(text=text, kind="warning") for text in texts]
     return [*warnings, *(Paragraph(text=note) for note in dataset.manifest.notes)]
-
-
-def facts_of(datasets: Sequence[Dataset], *, private: bool) -> list[tuple[str, str]]:
-    """Return name and value of every fact to print at a report's end, private ones if asked."""
-    rows = []
-    for dataset in datasets:
-        manifest = dataset.manifest
-        before = f"{dataset.name}: " if len(datasets) > 1 else ""
-        rows.append(
-            (f"{before}capture", " of ".join(filter(None, [manifest.id, manifest.created])))
-        )
-        if manifest.seed is not None:
-            rows.append((f"{before}seed", str(manifest.seed)))
-        rows += [
-            (f"{before}{name}", value) for name, value in _fact_rows(manifest, private=private)
-        ]
-    return rows
-
-
-def _fact_rows(manifest: Manifest, *, private: bool) -> Iterable[tuple[str, str]]:
-    for fact in manifest.host_facts:
-        if fact.private and not private:
-            continue
-        value = f"unknown ({fact.note})" if fact.value is None and fact.note else str(fact.value)
-        if fact.unit not in ("", "1"):
-            value = tables.shown(float(fact.value), fact.unit) if fact.value is not None else value
-        yield fact.name, value
-    for clock in manifest.clocks:
-        resolution = tables.shown(clock.resolution_ns, "ns")
-        yield f"clock {clock.name}", f"resolution {resolution}"
-    for source in manifest.sources:
-        yield "source", " ".join(filter(None, [source.title or source.path, source.url]))
 
 
 def _identity(dataset: Dataset) -> dict[str, Any]:

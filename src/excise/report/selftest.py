@@ -23,7 +23,7 @@ from excise.cost.selftest_counted import CountedCost
 from excise.cost.summary import summaries
 from excise.events.dataset import Dataset
 from excise.report import pictures, tables
-from excise.report.build import facts_of
+from excise.report.facts import facts_of
 from excise.report.model import (
     Block,
     Cell,

@@ -10,7 +10,7 @@ from typing import Any
 from excise.cost.selftest_commands import CommandCost
 from excise.events.dataset import Dataset
 from excise.report import tables
-from excise.report.build import facts_of
+from excise.report.facts import facts_of
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
 from excise.units import format_ns, format_ratio
 

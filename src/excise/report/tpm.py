@@ -9,7 +9,7 @@ from typing import Any, Final
 from excise.cost.tpm_catalogue import CatalogueTpm, Placing, label
 from excise.cost.tpm_record import EXTEND, Command, TpmRecord, record_of
 from excise.events.dataset import Dataset
-from excise.report.build import facts_of
+from excise.report.facts import facts_of
 from excise.report.model import Block, Cell, Chart, Column, Paragraph, Report, Section, Table
 from excise.report.tables import DASH, value_cell
 from excise.units import format_ns, format_ratio

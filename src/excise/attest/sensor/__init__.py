@@ -7,7 +7,8 @@ original did, where every file and program read adds entries to the measurement 
 
 from excise.attest.sensor.collect import Collector
 from excise.attest.sensor.embed import DlibEmbedder, Embedder, Embedding
-from excise.attest.sensor.images import Image, ImageSource, open_source, read_image
+from excise.attest.sensor.images import Image, read_image
+from excise.attest.sensor.sources import ImageSource, open_source
 
 __all__ = [
     "Collector",

@@ -8,8 +8,8 @@ from typing import Final
 from excise.attest.daa.keys import MemberKey, sign
 from excise.attest.sensor.collect import Collector
 from excise.attest.sensor.embed import Embedder, Embedding
-from excise.attest.sensor.images import ImageSource
 from excise.attest.sensor.protocol import SESSIONS, Answer, Opened, SensorEvidence
+from excise.attest.sensor.sources import ImageSource
 from excise.attest.service import ServiceClient
 from excise.errors import HostError, Refused
 from excise.evidence.daa import Credential, Signature, framed_message

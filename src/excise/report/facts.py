@@ -1,0 +1,41 @@
+"""What a capture says of itself and of its machine, for a report's end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from excise.capture.manifest import Manifest
+from excise.events.dataset import Dataset
+from excise.report import tables
+
+
+def facts_of(datasets: Sequence[Dataset], *, private: bool) -> list[tuple[str, str]]:
+    """Return name and value of every fact to print at a report's end, private ones if asked."""
+    rows = []
+    for dataset in datasets:
+        manifest = dataset.manifest
+        before = f"{dataset.name}: " if len(datasets) > 1 else ""
+        rows.append(
+            (f"{before}capture", " of ".join(filter(None, [manifest.id, manifest.created])))
+        )
+        if manifest.seed is not None:
+            rows.append((f"{before}seed", str(manifest.seed)))
+        rows += [
+            (f"{before}{name}", value) for name, value in _fact_rows(manifest, private=private)
+        ]
+    return rows
+
+
+def _fact_rows(manifest: Manifest, *, private: bool) -> Iterable[tuple[str, str]]:
+    for fact in manifest.host_facts:
+        if fact.private and not private:
+            continue
+        value = f"unknown ({fact.note})" if fact.value is None and fact.note else str(fact.value)
+        if fact.unit not in ("", "1"):
+            value = tables.shown(float(fact.value), fact.unit) if fact.value is not None else value
+        yield fact.name, value
+    for clock in manifest.clocks:
+        resolution = tables.shown(clock.resolution_ns, "ns")
+        yield f"clock {clock.name}", f"resolution {resolution}"
+    for source in manifest.sources:
+        yield "source", " ".join(filter(None, [source.title or source.path, source.url]))
