@@ -26,8 +26,16 @@ from excise.attest.daa.tpm_setup import TpmKeyPlace, create_key
 from excise.attest.service import ServiceClient, SessionStore
 from excise.attest.service.sessions import SessionExpired, SessionUnknown, SessionUsed
 from excise.errors import FormatError, Refused, UsageError
-from excise.evidence.daa import DaaVerifier, KeyAssurance, KeyProtection, policy_pcr_digest
-from excise.evidence.daa.curve import encode_g1
+from excise.evidence.daa import (
+    DaaVerifier,
+    Dialect,
+    KeyAssurance,
+    KeyProtection,
+    MemberPublicKey,
+    check_member_key,
+    policy_pcr_digest,
+)
+from excise.evidence.daa.curve import encode_g1, encode_scalar, random_scalar
 from software_tpm import SoftwareTpm, require, software_tpm
 from tls_files import write_tls
 
@@ -113,6 +121,20 @@ def test_a_join_after_its_time_is_refused(issuer: IssuerFolder) -> None:
     now[0] = 5.0
     with pytest.raises(SessionExpired, match="lasted 5 s"):
         desk.present(opened.session, presented(SoftwareKey.generate(), opened.nonce))
+
+
+def test_a_join_with_a_challenge_of_the_keys_own_is_refused(issuer: IssuerFolder) -> None:
+    """Anybody can make such a proof, for a key that is not theirs."""
+    desk, victim = JoinDesk(issuer), SoftwareKey.generate()
+    opened = desk.open()
+    c, s = random_scalar(), random_scalar()
+    forged = MemberPublicKey(q=victim.public, c=c, s=s, nonce=encode_scalar(c))
+    assert check_member_key(forged, nonce=opened.nonce).dialect is Dialect.OWN_CHALLENGE
+    with pytest.raises(Refused, match="does not prove its secret"):
+        desk.present(opened.session, JoinKey(member_key=forged.to_bytes()))
+    with pytest.raises(Refused, match="does not prove its secret"):
+        issuer.secret.admit(forged, nonce=opened.nonce)
+    assert noted(issuer) == []
 
 
 def test_an_unreadable_key_is_an_error_and_uses_the_session(issuer: IssuerFolder) -> None:

@@ -42,6 +42,7 @@ from excise.evidence.daa import (
     policy_pcr_digest,
 )
 from excise.evidence.daa.curve import GENERATOR_1
+from excise.evidence.daa.field import N
 from excise.evidence.tpm_structures import parse_public
 from software_tpm import SoftwareTpm, require, software_tpm
 
@@ -224,6 +225,32 @@ def test_a_short_nonce_begins_the_proof_anew(place: TpmKeyPlace, credential: Cre
     with open_key(replace(place, tcti=faulty.tcti(place.tcti))) as key:
         proof = key.prove(base=GENERATOR_1, public=key.public, message=MESSAGE)
     assert (faulty.faults, proof.attempts) == (1, 2)
+
+
+def test_a_nonce_whose_zero_byte_was_left_begins_the_proof_anew(place: TpmKeyPlace) -> None:
+    # As of a TPM that keeps it: with or without it in the hash, xaptum's format is ambiguous.
+    def zero(command: bytes, answer: bytes) -> bytes | None:
+        if code(command) != SIGN or faulty.faults:
+            return None
+        return with_bytes(answer, 20, b"\0")
+
+    faulty = Faulty(zero)
+    with open_key(replace(place, tcti=faulty.tcti(place.tcti))) as key:
+        proof = key.prove(base=GENERATOR_1, public=key.public, message=MESSAGE)
+    assert (faulty.faults, proof.attempts) == (1, 2)
+
+
+def test_a_digest_that_is_not_below_the_order_begins_the_proof_anew(key: TpmKey) -> None:
+    # Once in 2⁴⁸ proofs of a key whose TPM hashes the challenge itself.
+    answers = []
+
+    def finish(preimage: bytes, counter: int):
+        answer = key._sign(preimage, counter)
+        answers.append(answer)
+        return answer if len(answers) > 1 else replace(answer, digest=int(N))
+
+    proof, _ = key._prove(GENERATOR_1, key.public, MESSAGE, None, finish)
+    assert (len(answers), proof.attempts) == (2, 2)
 
 
 def test_a_tpm_without_the_curve_says_so() -> None:
@@ -455,9 +482,8 @@ def test_a_key_loaded_from_outside_is_not_admitted(swtpm: SoftwareTpm, key: TpmK
         check_member_area(area, member=software.public, rule=TPM_KEYS)
 
 
-FIXED_TPM, FIXED_PARENT, ORIGIN, USER, RESTRICTED, DECRYPT, SIGN_BIT = (
-    1 << 1, 1 << 4, 1 << 5, 1 << 6, 1 << 16, 1 << 17, 1 << 18,
-)  # fmt: skip
+FIXED_TPM, ST_CLEAR, FIXED_PARENT, ORIGIN, USER = 1 << 1, 1 << 2, 1 << 4, 1 << 5, 1 << 6
+ENCRYPTED, RESTRICTED, DECRYPT, SIGN_BIT = 1 << 11, 1 << 16, 1 << 17, 1 << 18
 
 
 def with_bytes(raw: bytes, at: int, data: bytes) -> bytes:
@@ -480,6 +506,9 @@ def flipped(bit: int) -> Callable[[bytes], bytes]:
         (flipped(SIGN_BIT), "sign is clear"),
         (flipped(DECRYPT), "decrypt is set"),
         (flipped(RESTRICTED), "restricted is set"),
+        (flipped(ST_CLEAR), "stClear is set"),
+        (flipped(ENCRYPTED), "encryptedDuplication is set"),
+        (lambda raw: with_bytes(raw, 2, b"\x00\x0c"), "the name's hash is sha384"),
         (lambda raw: with_bytes(raw, 18, b"\x00\x03"), "the curve is secp256r1, not bn_p256"),
         (lambda raw: with_bytes(raw, 12, b"\x00\x18"), "the scheme is ECDSA with"),
         (lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), "not the one that was proven"),
@@ -518,6 +547,14 @@ def test_a_key_of_another_policy_than_the_group_s_is_not_admitted(swtpm: Softwar
 def test_a_key_that_signs_is_no_endorsement_key(key: TpmKey, place: TpmKeyPlace) -> None:
     with pytest.raises(Refused, match="not an endorsement key"):
         make_challenge(place.public, key.area.name, b"secret")
+
+
+@pytest.mark.parametrize("bit", [FIXED_TPM, FIXED_PARENT, ORIGIN, RESTRICTED, DECRYPT, SIGN_BIT])
+def test_an_endorsement_key_with_one_attribute_wrong_is_refused(key: TpmKey, bit: int) -> None:
+    raw = parse_public(key.endorsement_key().public).raw
+    assert make_challenge(raw, key.area.name, b"secret")
+    with pytest.raises(Refused, match="not an endorsement key"):
+        make_challenge(flipped(bit)(raw), key.area.name, b"secret")
 
 
 # Certificates of TPM makers

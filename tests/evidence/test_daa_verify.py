@@ -240,6 +240,17 @@ def test_a_wrong_signature_does_not_cancel_with_another_in_a_batch(made: Group) 
         assert [failed(result) for result in made.verifier.verify_batch(items)] == [expected] * 2
 
 
+def test_an_equation_does_not_cancel_with_the_same_one_of_another_signature(made: Group) -> None:
+    # R + D with T + xD, and R − D with T − xD: of each signature only e(R, Y) = e(S, P₂) is wrong.
+    shift = multiply(GENERATOR_1, 99)
+    wrong = []
+    for signature, by in ((made.sign(), shift), (made.sign(), negate(shift))):
+        r, t = add(signature.r, by), add(signature.t, multiply(by, made.secret.x))
+        wrong.append(SignedMessage(signature=changed(signature, r=r, t=t), message=MESSAGE))
+    results = made.verifier.verify_batch(wrong)
+    assert [failed(result) for result in results] == [["daa.credential"]] * 2
+
+
 def test_a_batch_finds_the_wrong_ones_and_gives_the_single_verdicts(made: Group) -> None:
     items = [
         SignedMessage(signature=made.sign(b"%d" % number), message=b"%d" % number)
