@@ -39,7 +39,7 @@ def test_a_campaign_survives_the_manifest() -> None:
 @pytest.mark.parametrize(
     ("change", "key", "reason"),
     [
-        (("baseline", "basline"), None, "unknown field `basline`"),
+        (("baseline", "basline"), "basline", "unknown field `basline`"),
         (('baseline = "off"', 'baseline = "of"'), "baseline", "no configuration is called 'of'"),
         (('baseline = "off"', "blocks = 0"), "blocks", ">= 1"),
         (('baseline = "off"', 'blocks = "many"'), "blocks", "Expected `int`, got `str`"),
@@ -47,7 +47,7 @@ def test_a_campaign_survives_the_manifest() -> None:
         (('baseline = "off"', 'margin = "-1%"'), "margin", "below zero"),
         (('name = "on"', 'name = "off"'), "configurations[1].name", "given twice"),
         (('A = "1"', "A = 1"), "configurations[1].environment[...]", "Expected `str`, got `int`"),
-        (('command = ["true"]', 'comand = ["true"]'), "tasks[0]", "unknown field `comand`"),
+        (('command = ["true"]', 'comand = ["true"]'), "tasks[0].comand", "unknown field `comand`"),
         (('command = ["true"]', ""), "tasks[0]", "exactly one of command, workload"),
         (('command = ["true"]', "command = []"), "tasks[0].command", "no words"),
         (('name = "t"', 'name = "t"\ntimeout = "soon"'), "tasks[0].timeout", "soon"),
@@ -55,18 +55,18 @@ def test_a_campaign_survives_the_manifest() -> None:
         (('name = "on"', 'name = "off (A/A)"'), "configurations", "name of the A/A arm"),
         (
             ('name = "on"', 'name = "on"\ntook_effect = [{ file = "/x" }]'),
-            "configurations[1].took_effect",
+            "configurations[1].took_effect[0]",
             "what the file must hold",
         ),
         (
             ('name = "on"', 'name = "on"\ntook_effect = [{ file = "/x", matches = "(" }]'),
-            "configurations[1].took_effect.matches",
+            "configurations[1].took_effect[0].matches",
             "not a regular expression",
         ),
     ],
 )
 def test_a_wrong_campaign_names_key_and_reason(
-    change: tuple[str, str], key: str | None, reason: str
+    change: tuple[str, str], key: str, reason: str
 ) -> None:
     error = wrong(GOOD.replace(*change))
     assert error.key == key

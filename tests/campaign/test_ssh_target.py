@@ -26,13 +26,13 @@ from campaign_runs import (
 )
 from excise.campaign.run import Finished, run_campaign
 from excise.campaign.schedule import schedule
-from excise.campaign.spec import Campaign, Configuration, Task, TookEffect, parse_campaign
+from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
 from excise.campaign.target_spec import SshTarget
 from excise.capture.journal import Effect, Event, Run
 from excise.capture.store import RAW, read_manifest
 from excise.collect.remote import RemoteMachine, SshAddress
 from excise.collect.remote_probe import probe_for
-from excise.errors import EffectError, HostError, SpecError, UsageError
+from excise.errors import EffectError, HostError, UsageError
 from ssh_servers import SshServer, ssh_server
 
 
@@ -334,16 +334,6 @@ def test_the_probe_fits_the_machine_or_what_to_build_is_named(tmp_path: Path) ->
     foreign[18:20] = (183).to_bytes(2, "little")
     (tmp_path / "p").write_bytes(bytes(foreign))
     assert probe_for("aarch64", given=str(tmp_path / "p")).path == tmp_path / "p"
-
-
-def test_a_wrong_duration_of_the_target_is_named(tmp_path: Path) -> None:
-    campaign = parse_campaign(
-        b'[target]\nkind = "ssh"\nhost = "h"\nkeepalive = "soon"\n'
-        b'[[configurations]]\nname = "a"\n[[tasks]]\nname = "t"\ncommand = ["true"]\n',
-        source="f.toml",
-    )
-    with pytest.raises(SpecError, match=r"target\.keepalive: 'soon' is not a duration"):
-        run_campaign(campaign, tmp_path / "c")
 
 
 def test_a_file_is_written_in_one_step_and_read_back(server: SshServer, tmp_path: Path) -> None:

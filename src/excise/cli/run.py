@@ -124,6 +124,7 @@ def run(
     Example: excise run -c none -c 'fips: env LIBGCRYPT_FORCE_FIPS_MODE=1' -- gpg --version
     """
     from excise.campaign.run import run_campaign
+    from excise.campaign.spec import naming
     from excise.cli.progress import run_progress
 
     options = {
@@ -140,7 +141,8 @@ def run(
         from excise.campaign.attest import require_tpm
 
         require_tpm(attest)
-    with run_progress(campaign.runs, shown=progress and sys.stderr.isatty()) as shown:
+    watched = run_progress(campaign.runs, shown=progress and sys.stderr.isatty())
+    with naming(_source(words or [])), watched as shown:
         finished = run_campaign(
             campaign,
             path,
@@ -164,26 +166,35 @@ def _campaign(
 ) -> Campaign:
     from msgspec.structs import replace
 
-    from excise.campaign.spec import ad_hoc, checked, parse_campaign, read_campaign
+    from excise.campaign.spec import COMMAND_LINE, ad_hoc, checked, parse_campaign, read_campaign
 
     task: dict[str, Any] = {"timeout": timeout} if timeout is not None else {}
     if expect is not None:
         task["expect"] = expect
-    if words == ["-"] or (len(words) == 1 and words[0].endswith(".toml")):
+    if (source := _source(words)) != COMMAND_LINE:
         if configurations:
             raise UsageError(
                 "--configuration goes with a command, not with a campaign file",
                 hint="Write the configuration into the file",
             )
         if words == ["-"]:
-            campaign = parse_campaign(read_input("-"), source="standard input")
+            campaign = parse_campaign(read_input("-"), source=source)
         else:
             campaign = read_campaign(Path(words[0]))
         if task:
             tasks = [replace(each, **task) for each in campaign.tasks]
             campaign = replace(campaign, tasks=tasks)
-        return checked(replace(campaign, **options), source=words[0])
+        return checked(replace(campaign, **options), source=source)
     return ad_hoc(configurations, words, task=task, **options)
+
+
+def _source(words: list[str]) -> str:
+    """Return where the campaign is written, for errors."""
+    from excise.campaign.spec import COMMAND_LINE
+
+    if words == ["-"]:
+        return "standard input"
+    return words[0] if len(words) == 1 and words[0].endswith(".toml") else COMMAND_LINE
 
 
 def _file_name(title: str) -> str:

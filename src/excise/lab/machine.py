@@ -101,9 +101,7 @@ def read_machine(path: Path) -> Machine:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"not TOML: {error}", source=str(path)) from error
     except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at `")
-        key = place.rstrip("`").removeprefix("$.") or "machine"
-        raise SpecError(reason, source=str(path), key=key) from error
+        raise SpecError.of_validation(error, source=str(path)) from error
 
 
 # One layout of kernel and programs in every guest, and large hashes: without them counts change by

@@ -160,7 +160,7 @@ def _parse(data: bytes, source: str) -> Rules:
     try:
         rules = msgspec.toml.decode(data, type=Rules)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SpecError(str(error), source=source, hint="See docs/lint.md") from error
+        raise SpecError.of_validation(error, source=source, hint="See docs/lint.md") from error
     for index, parts in enumerate(rules.parts):
         _require_tolerance(parts.tolerance, source=source, key=f"parts[{index}].tolerance")
     for index, identity in enumerate(rules.identity):
