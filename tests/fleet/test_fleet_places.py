@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import io
 import os
 import shutil
 import threading
@@ -191,17 +192,57 @@ class FarFileSystem(AsyncFileSystem):  # type: ignore[misc]
         """Do nothing: there are no folders."""
 
     async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[dict[str, Any]]:
+        await self._wait()
+        inside = {n: n.removeprefix(path + "/") for n in self.files if n.startswith(path + "/")}
+        folders = {f"{path}/{rest.partition('/')[0]}" for rest in inside.values() if "/" in rest}
+        files = [name for name, rest in inside.items() if "/" not in rest]
         return [
-            {"name": name, "size": len(data), "type": "file"}
-            for name, data in self.files.items()
-            if name.rpartition("/")[0] == path
+            *({"name": name, "size": None, "type": "directory"} for name in folders),
+            *({"name": n, "size": len(self.files[n]), "type": "file"} for n in files),
         ]
 
+    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        kind = "file" if path in self.files else "directory"
+        return {"name": path, "size": len(self.files.get(path, b"")), "type": kind}
 
-def test_states_of_a_store_elsewhere_come_and_go_at_the_same_time(tmp_path: Path) -> None:
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> io.BytesIO:
+        return io.BytesIO(self.cat_file(path))
+
+    async def _get_file(self, path: str, target: str, **_: Any) -> None:
+        Path(target).write_bytes(await self._cat_file(path))
+
+
+@pytest.fixture
+def far() -> Iterator[str]:
     fsspec.register_implementation("far", FarFileSystem, clobber=True)
+    yield "far://bucket"
+    FarFileSystem.files.clear()
+    FarFileSystem.most = 0
+
+
+@pytest.mark.parametrize("engine", [InlineEngine(), PoolEngine(2)], ids=["here", "pool"])
+def test_hosts_of_a_store_that_is_waited_for_are_asked_several_at_a_time(
+    tmp_path: Path, far: str, engine: Engine
+) -> None:
+    write_fleet(tmp_path, 30)
+    (tmp_path / "host-007" / "pcrs.txt").write_text("sha256:\n  10: 0x" + "11" * 32 + "\n")
+    (tmp_path / "host-009" / LIST).write_bytes(b"no list")
+    copy_to(f"{far}/hosts", tmp_path)
+    engine._may_fork = lambda: True  # type: ignore[attr-defined]  # to have the files there too
+    FarFileSystem.most = 0
+    store = open_store(str(tmp_path / "s.sqlite"))
+    for new in (41, 0):
+        found = by_host(run_round(f"{far}/hosts", engine=engine, store=store))
+        bad = {name for name, state in found.items() if state.verdict != "PASSED"}
+        assert bad == {"host-007", "host-009"}
+        assert {found[n].new_entries for n in found.keys() - bad} == {new}
+    if isinstance(engine, InlineEngine):
+        assert FarFileSystem.most > 4
+
+
+def test_states_of_a_store_elsewhere_come_and_go_at_the_same_time(tmp_path: Path, far: str) -> None:
     names = write_fleet(tmp_path, 40)
-    place = "far://bucket/states of [a] fleet"
+    place = f"{far}/states of [a] fleet"
     first = run_round(tmp_path, store=open_store(place))
     assert len(FarFileSystem.files) == 40
     assert FarFileSystem.most > 1

@@ -47,6 +47,10 @@ class Folder(Protocol):
     def url(self) -> str:
         """Its path or URL."""
 
+    @property
+    def is_far(self) -> bool:
+        """Whether it is waited for, and may be asked by several threads at a time."""
+
     def child(self, name: str) -> Folder:
         """Return the folder of that name in it."""
 
@@ -98,6 +102,7 @@ class LocalFolder:
     """A folder of this machine's file system."""
 
     url: str
+    is_far = False
 
     def child(self, name: str) -> LocalFolder:
         """Return the folder of that name in it."""
@@ -241,6 +246,11 @@ class RemoteFolder:
     """
 
     url: str
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the store is of those that fsspec asks many things at a time."""
+        return bool(getattr(self.file_system(), "async_impl", False))
 
     def file_system(self) -> Any:
         """Return fsspec's object for the store, one a process until `forget_stores`.
