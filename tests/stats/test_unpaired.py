@@ -60,7 +60,7 @@ def _normal_cdf(x):
 def test_samples_that_do_not_overlap_get_an_exact_bound():
     result = compare_unpaired([1, 2, 3, 4, 5, 6.5], [10, 11, 12, 13, 14, 15.5, 16])
     assert result.cliffs_delta == 1
-    assert result.brunner_munzel_p == 2 / 2**6
+    assert result.brunner_munzel_p == pytest.approx(2 / 1716)  # of 13 values, 6 are the baseline's
     assert result.probability_interval.low == pytest.approx(0.025 ** (1 / 6))
     assert Note.SEPARATED in result.notes
     assert result.verdict is Verdict.COSTS
@@ -97,3 +97,13 @@ def test_misuse_is_refused():
         compare_unpaired([1], [-1])
     with pytest.raises(UsageError, match="too few"):
         compare_unpaired([1], [1], resamples=1)
+
+
+def test_a_greater_difference_never_has_the_greater_p_value():
+    small = [647, 649, 653, 654, 664, 664, 667, 673, 699, 1351]
+    apart = [2490, 2491, 2530, 2569, 2629, 2710, 4296, 4499, 5165, 6603]
+    barely = [1350, *apart[1:]]  # one value below one of the other sample
+    nearly = [660, *apart[1:]]
+    far, near, nearer = (compare_unpaired(small, other) for other in (apart, barely, nearly))
+    assert far.brunner_munzel_p == pytest.approx(2 / 184_756)
+    assert far.brunner_munzel_p <= near.brunner_munzel_p <= nearer.brunner_munzel_p
