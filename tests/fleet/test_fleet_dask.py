@@ -18,6 +18,7 @@ from excise.fleet.records import Settings
 from excise.fleet.rounds import Progress, find_hosts, verify_fleet
 from excise.fleet.stores import SqliteStore, read_states
 from fleet_builder import by_host, fleet_policy, run_round, write_fleet
+from ima_builder import ng
 
 pytest.importorskip("distributed")
 
@@ -71,6 +72,26 @@ def test_dask_finds_what_this_process_finds(tmp_path: Path, cluster: tuple[str, 
     assert found["host-029"].findings == alone["host-029"].findings != ()
     again = run_round(tmp_path, policy=policy, engine=DaskEngine(cluster[0]))
     assert len(again.encoded) == 30
+
+
+@pytest.mark.lab
+def test_a_cluster_takes_one_policy_after_the_other_and_the_first_again(
+    tmp_path: Path, cluster: tuple[str, list[int]]
+) -> None:
+    from distributed import Client
+
+    from excise.fleet.dask_engine import DaskEngine, policies_of
+
+    names = write_fleet(tmp_path, 8)
+    policies = [fleet_policy(names, more=[ng(f"/opt/{n}", b"")]) for n in range(6)]
+    for policy in (*policies, policies[0], policies[-1]):
+        done = run_round(tmp_path, policy=policy, engine=DaskEngine(cluster[0]))
+        assert [state.verdict for state in done.states()] == ["PASSED"] * 8
+    with Client(cluster[0], timeout=30, set_as_default=False) as client:
+        kept = client.run_on_scheduler(policies_of)
+    # Those used last, and no more: a cluster runs for months.
+    assert kept[-1] == policies[0].digest
+    assert set(kept) < {policy.digest for policy in policies}
 
 
 @pytest.mark.lab

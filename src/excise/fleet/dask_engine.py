@@ -17,12 +17,15 @@ from distributed.scheduler import KilledWorker
 from excise.errors import HostError
 from excise.evidence.policy import Policy
 from excise.fleet.records import HostJob, Settings
-from excise.fleet.worker import Batch, appraise_batch, keep_policy
+from excise.fleet.worker import Batch, appraise_batch, forget_compiled, keep_compiled
 
 if TYPE_CHECKING:
     from distributed import Scheduler, Worker
 
 CONNECT_S: Final = 30
+_PLUGIN: Final = "excise-policy-"
+_POLICIES_KEPT: Final = 4
+"""Policies that a cluster keeps: it runs for months, and others may use it too."""
 _LOST_HINT: Final = "The hosts done so far are kept; give the command again to go on."
 
 
@@ -37,12 +40,17 @@ class PolicyPlugin(WorkerPlugin):
     idempotent = True
 
     def __init__(self, digest: str, compiled: bytes) -> None:
-        self.name = plugin_name(digest)
+        self.name = _PLUGIN + digest
+        self._digest = digest
         self._compiled = compiled
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002  as Dask calls it
         """Compile nothing, load once, share with every batch."""
-        keep_policy(Policy.load(self._compiled))
+        keep_compiled(self._digest, self._compiled)
+
+    def teardown(self, worker: Worker) -> None:  # noqa: ARG002  as Dask calls it
+        """Keep the policy no longer."""
+        forget_compiled(self._digest)
 
 
 class DaskEngine:
@@ -86,8 +94,8 @@ class DaskEngine:
             ) from error
         try:
             self._check_versions()
-            if policy is not None and not self._client.run_on_scheduler(has_policy, policy.digest):
-                self._client.register_plugin(PolicyPlugin(policy.digest, _compiled(policy)))
+            if policy is not None:
+                self._give(policy)
         except BaseException:
             self.stop()
             raise
@@ -95,6 +103,15 @@ class DaskEngine:
         self.ahead = 2 * self.slots + 2
         self.name = f"Dask at {self._address}, {self.slots} threads"
         self._executor = self._client.get_executor(pure=False)
+
+    def _give(self, policy: Policy) -> None:
+        """Give the policy to every worker that is there or will be, if they have it not yet."""
+        held = self._client.run_on_scheduler(policies_of)
+        if policy.digest in held:
+            return
+        self._client.register_plugin(PolicyPlugin(policy.digest, _compiled(policy)))
+        for digest in held[: 1 - _POLICIES_KEPT]:
+            self._client.unregister_worker_plugin(_PLUGIN + digest)
 
     def _check_versions(self) -> None:
         from excise import __version__
@@ -146,14 +163,10 @@ class DaskEngine:
             client.close(timeout=5)
 
 
-def plugin_name(digest: str) -> str:
-    """Return the name of the plugin with a policy."""
-    return f"excise-policy-{digest}"
-
-
-def has_policy(digest: str, dask_scheduler: Scheduler) -> bool:
-    """Return whether a scheduler gives a policy to all its workers; runs there."""
-    return plugin_name(digest) in dask_scheduler.worker_plugins
+def policies_of(dask_scheduler: Scheduler) -> list[str]:
+    """Return the digests of the policies that a scheduler gives its workers; runs there."""
+    names = dask_scheduler.worker_plugins
+    return [name.removeprefix(_PLUGIN) for name in names if name.startswith(_PLUGIN)]
 
 
 def worker_version() -> str:

@@ -25,6 +25,7 @@ from excise.evidence.policy import Policy
 from excise.fleet.records import HostJob, Settings
 
 _policies: dict[str, Policy] = {}
+_compiled: dict[str, bytes] = {}
 _POLICIES_KEPT: Final = 2
 _LEADERS_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 _LEAST_BYTES: Final = 8 << 20
@@ -108,18 +109,35 @@ def keep_policy(policy: Policy) -> None:
     _policies[policy.digest] = policy
 
 
+def keep_compiled(digest: str, compiled: bytes) -> None:
+    """Keep a policy's compiled form, and load it."""
+    _compiled[digest] = compiled
+    keep_policy(_loaded(digest, compiled))
+
+
+def forget_compiled(digest: str) -> None:
+    """Keep a policy no longer."""
+    _compiled.pop(digest, None)
+    _policies.pop(digest, None)
+
+
 def _policy(settings: Settings, path: str | None) -> Policy | None:
     digest = settings.policy_digest
     if digest is None:
         return None
     if digest not in _policies:
-        if path is None:
+        source = Path(path) if path is not None else _compiled.get(digest)
+        if source is None:
             raise FormatError(f"this worker has no policy {digest}", source="policy")
-        loaded = Policy.load(Path(path))
-        if loaded.digest != digest:
-            raise FormatError(f"has digest {loaded.digest}, not {digest}", source=path)
-        keep_policy(loaded)
+        keep_policy(_loaded(digest, source))
     return _policies[digest]
+
+
+def _loaded(digest: str, source: Path | bytes) -> Policy:
+    loaded = Policy.load(source)
+    if loaded.digest != digest:
+        raise FormatError(f"has digest {loaded.digest}, not {digest}", source="policy")
+    return loaded
 
 
 def worker_name() -> str:
