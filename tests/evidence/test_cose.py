@@ -204,6 +204,26 @@ def test_critical_parameters_must_be_understood(headers: dict[Any, Any], got: st
     assert re.search(got, failed[0].got)
 
 
+def test_critical_parameters_are_named_in_the_protected_header_alone() -> None:
+    failed = _failed(_signed({1: -7}, unprotected={2: [1]}))
+    assert [(check.id, check.got) for check in failed] == [
+        ("cose.critical", "crit in the unprotected header")
+    ]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(15, ["cose.key"]), (16, [])])
+def test_a_secret_of_a_mac_has_at_least_sixteen_bytes(size: int, expected: list[str]) -> None:
+    import hmac
+
+    secret, protected = b"x" * size, write_cbor({1: 5})
+    tbs = write_cbor(["MAC0", protected, b"", b"payload"])
+    tag = hmac.digest(secret, tbs, "sha256")
+    message = write_cbor(Tag(TAG_MAC0, [protected, {}, b"payload", tag]))
+    options = CoseOptions(tags=(TAG_MAC0,))
+    checks = verify_message(message, secret_key(secret), options=options).checks
+    assert [check.id for check in checks if check.outcome is Outcome.FAILED] == expected
+
+
 def test_a_critical_parameter_that_is_understood_passes() -> None:
     assert verify_message(_signed({1: -7, 2: [1]}), public_key()).verified
 
