@@ -75,7 +75,7 @@ def software_tpm(folder: Path) -> Iterator[SoftwareTpm]:
     )
     try:
         for _ in range(500):
-            if (folder / "s").exists() and (folder / "s.ctrl").exists():
+            if _listens(folder / "s") and _listens(folder / "s.ctrl"):
                 break
             assert process.poll() is None, f"swtpm ended with {process.returncode}"
             time.sleep(0.01)
@@ -83,6 +83,12 @@ def software_tpm(folder: Path) -> Iterator[SoftwareTpm]:
     finally:
         process.terminate()
         process.wait(timeout=10)
+
+
+def _listens(path: Path) -> bool:
+    """Return whether a socket takes connections: its file is there before it does."""
+    rows = (row.split() for row in Path("/proc/net/unix").read_text().splitlines())
+    return any(row[-1] == str(path) and row[3] == "00010000" for row in rows)
 
 
 @pytest.fixture(scope="module")
