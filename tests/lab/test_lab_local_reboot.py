@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import io
 import os
 import sys
@@ -20,13 +19,16 @@ from excise.campaign.targets.ssh import address_of
 from excise.capture.journal import Effect, Event, Loss, Run, Session, decode
 from excise.capture.store import JOURNAL, read_manifest
 from excise.collect.remote import ConnectionLost, RemoteMachine
-from excise.lab.host_share_tree import distributions
-from reboot_guest import HOST_NAME, reboot_guest, wait_until_up
+from reboot_guest import (
+    EXCISE,
+    GUEST_PYTHON,
+    HOST_NAME,
+    install_excise,
+    reboot_guest,
+    wait_until_up,
+)
 from skips import skip
 
-GUEST_PYTHON: Final = (3, 11)  # of Debian 12
-SITE: Final = "/opt/site"
-EXCISE: Final = f"PYTHONPATH={SITE} python3 -m excise"
 CAPTURE: Final = "/root/ima.excise"
 COUNT: Final = "/sys/kernel/security/ima/runtime_measurements_count"
 BOOTED: Final = (
@@ -64,28 +66,6 @@ command = ["/bin/true"]
 name = "open and close"
 workload = "open_close"
 """
-
-
-def install_excise(machine: RemoteMachine) -> None:
-    """Put this excise, and the packages that a campaign imports, on the guest's disk."""
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as archive:
-        package = Path(str(importlib.resources.files("excise")))
-        archive.add(package, "excise", filter=_no_caches)
-        for found in distributions(("msgspec", "typer", "rich")).values():
-            for file in found.files or ():
-                source = Path(str(found.locate_file(file)))
-                if ".." not in file.parts and source.is_file():
-                    archive.add(source, str(file), filter=_no_caches)
-    machine.require(
-        f"mkdir -p {SITE} && tar -C {SITE} -x && sync",
-        what="installing excise",
-        stdin=data.getvalue(),
-    )
-
-
-def _no_caches(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if "__pycache__" in entry.name or "assets" in entry.name else entry
 
 
 def status(machine: RemoteMachine) -> dict[str, Any]:
