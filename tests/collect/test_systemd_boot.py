@@ -39,12 +39,24 @@ list)
     cd "$ESP/loader/entries" || exit 1
     default=$(grep -H '^sort-key' *.conf | sort -b -k 2 | head -n 1 | cut -d: -f1)
     for each in *.conf; do
+        test -e "$each" || continue
         marks=
         test "$each" = "$default" && marks=" (default)"
         test "$each" = "$BOOTED" && marks="$marks (selected)"
         printf '%13s: %s\\n' title "Debian (bookworm)$marks" id "$each" source "$PWD/$each" \
             version "$(uname -r)"
         echo
+    done
+    cd "$ESP" || exit 1
+    for each in EFI/Linux/*.efi; do
+        test -e "$each" || continue
+        marks=
+        test "${each##*/}" = "$BOOTED" && marks=" (selected)"
+        printf '%13s: %s\\n' type "Boot Loader Specification Type #2 (.efi)" \
+            title "Debian (bookworm)$marks" id "${each##*/}$PROFILE" \
+            source "$PWD//$each (on the Extended Boot Loader Partition)" sort-key debian \
+            linux "/$each" options root=/dev/vda2
+        printf '%15s%s\\n\\n' '' 'ro a=b:c'
     done
     printf '%13s: %s\\n' type Automatic title "Reboot Into Firmware Interface" \
         id auto-reboot-to-firmware-setup source /sys/firmware/efi/efivars/LoaderEntries
@@ -151,3 +163,74 @@ def test_what_another_changed_meanwhile_is_not_called_restored(
     (esp / "loader/loader.conf").write_text("timeout 5\n")
     with pytest.raises(HostError, match="the loader's files are not what they were"):
         loader.undo()
+
+
+@pytest.fixture
+def image(esp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have the machine started from a unified kernel image, with Secure Boot off."""
+    path = esp / "EFI/Linux/debian.efi"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"MZ".ljust(512, b"\0") + b".osrel\0\0.cmdline.linux\0\0")
+    monkeypatch.setattr(systemd_boot, "_SECURE_BOOT", str(tmp_path / "SecureBoot"))
+    (tmp_path / "SecureBoot").write_bytes(bytes([6, 0, 0, 0, 0]))
+    monkeypatch.setenv("BOOTED", path.name)
+    return path
+
+
+def test_a_unified_kernel_image_gets_an_entry_that_starts_it_with_its_words_and_ours(
+    esp: Path, image: Path
+) -> None:
+    before = listing(esp)
+    loader = SystemdBoot(LocalShell())
+    loader.require()
+    loader.install(ENTRIES)
+    found = fields(esp / "loader/entries/excise-1.conf")
+    assert found == {
+        "title": "excise 1",
+        "sort-key": "zz-excise",
+        "efi": "/EFI/Linux/debian.efi",
+        "options": "root=/dev/vda2 ro a=b:c a=b|c d excise.configuration=1",
+    }
+    loader.undo()
+    assert listing(esp) == before
+
+
+def test_an_image_that_takes_no_words_is_refused_before_anything_is_changed(
+    esp: Path, image: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "SecureBoot").write_bytes(bytes([6, 0, 0, 0, 1]))
+    loader = SystemdBoot(LocalShell())
+    before = listing(esp)
+    for step in (loader.require, lambda: loader.install(ENTRIES)):
+        with pytest.raises(HostError, match="with Secure Boot it takes no words from the boot"):
+            step()
+    assert listing(esp) == before
+    assert not (tmp_path / "kept").exists()
+    image.write_bytes(image.read_bytes().replace(b".cmdline", b".uname\0\0"))
+    loader.require()  # without a command line inside it takes what it is given
+
+
+def test_an_image_whose_name_counts_boots_is_refused(
+    esp: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = image.rename(image.with_name("debian+2-1.efi"))
+    monkeypatch.setenv("BOOTED", counted.name)
+    with pytest.raises(HostError, match=r"debian\+2-1\.efi still counts its boots"):
+        SystemdBoot(LocalShell()).require()
+
+
+def test_an_image_that_was_started_in_a_profile_of_its_own_is_refused(
+    esp: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROFILE", "@1")
+    with pytest.raises(HostError, match=r"debian\.efi@1 is a profile of a unified kernel image"):
+        SystemdBoot(LocalShell()).require()
+
+
+def test_a_machine_without_an_entry_of_its_kernel_is_refused(
+    esp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (esp / "loader/entries" / OURS).unlink()
+    monkeypatch.setenv("BOOTED", "auto-efi-default")
+    with pytest.raises(HostError, match="has no entry file of the kernel that runs now, nor"):
+        SystemdBoot(LocalShell()).require()

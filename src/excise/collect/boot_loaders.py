@@ -102,6 +102,10 @@ class BootLoader(Protocol):
 
     name: str
 
+    def require(self) -> None:
+        """Refuse a machine whose boot loader cannot be told; nothing is changed on it."""
+        ...
+
     def install(self, entries: Sequence[BootEntry]) -> None:
         """Add the entries. Doing it twice does no harm."""
         ...
@@ -142,6 +146,19 @@ def boot_loader(shell: Shell) -> BootLoader:
     )
 
 
+def require_boot_loader(shell: Shell) -> None:
+    """Refuse a machine that cannot be told what to boot once; nothing is changed on it.
+
+    Where a configuration of ours is up, the machine was asked before, in what it always boots.
+
+    Raises:
+        HostError: If it has no boot loader that is known, or one that cannot be told so.
+    """
+    loader = boot_loader(shell)
+    if MARK not in shell.run("cat /proc/cmdline").text:
+        loader.require()
+
+
 def _root(shell: Shell) -> Shell:
     if shell.run("id -u").text.strip() != "0":
         raise HostError(
@@ -158,13 +175,33 @@ class Grub:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
+    def require(self) -> None:
+        """Refuse a GRUB that could not forget what it is told to boot once.
+
+        Raises:
+            HostError: If it cannot write to the folder that it is in.
+        """
+        asked = self._shell.run(
+            "grub-probe --target=fs /boot/grub; grub-probe --target=abstraction /boot/grub",
+            timeout_s=120.0,
+        )
+        words = asked.text.split()
+        wrong = [word for word in words if word in _NOT_WRITABLE] + words[1:]
+        if not words or wrong:
+            raise HostError(
+                f"GRUB cannot write to the folder it is in ({' '.join(wrong) or asked.reason}), so "
+                "it could not forget what it was told to boot once",
+                source=self._shell.name,
+                hint="Put /boot on a plain ext4, xfs or FAT partition",
+            )
+
     def install(self, entries: Sequence[BootEntry]) -> None:
         """Add an entry for each configuration; what was there is kept first.
 
         Raises:
             HostError: If GRUB cannot forget a choice, or update-grub fails.
         """
-        self._require_writable_environment()
+        self.require()
         keep = (
             f"umask 077; mkdir -p {_KEPT} && cd {_KEPT} && "
             f"{{ test -e grub.cfg || {{ cp -p {_GRUB_CFG} grub.cfg.new && "
@@ -213,21 +250,6 @@ grub-editenv - list | cmp {_KEPT}/grubenv - || {{
 rm -rf {_KEPT}; rmdir {_KEPT.rpartition("/")[0]} 2>/dev/null; sync
 """
         require_done(self._shell, script, what="restoring the boot configuration", timeout_s=600.0)
-
-    def _require_writable_environment(self) -> None:
-        asked = self._shell.run(
-            "grub-probe --target=fs /boot/grub; grub-probe --target=abstraction /boot/grub",
-            timeout_s=120.0,
-        )
-        words = asked.text.split()
-        wrong = [word for word in words if word in _NOT_WRITABLE] + words[1:]
-        if not words or wrong:
-            raise HostError(
-                f"GRUB cannot write to the folder it is in ({' '.join(wrong) or asked.reason}), so "
-                "it could not forget what it was told to boot once",
-                source=self._shell.name,
-                hint="Put /boot on a plain ext4, xfs or FAT partition",
-            )
 
 
 def _entry_id(entry: BootEntry) -> str:

@@ -2,7 +2,9 @@
 
 An entry of ours is the one that was booted, with words added. Where kernel-install wrote that one,
 it writes ours too, from the same kernel and initrd; without room for copies of them, or without
-kernel-install, the entry file alone is copied. `bootctl set-oneshot` chooses one for the next boot.
+kernel-install, the entry file alone is copied. A unified kernel image gets an entry file that
+starts it with its own words and ours. All are where the booted one is: on the EFI system partition,
+or on the extended boot loader partition. `bootctl set-oneshot` chooses one for the next boot.
 """
 
 from __future__ import annotations
@@ -38,6 +40,17 @@ sed 's/^title .*/title excise {number}/' "$entry" |
     sed {sort} >"$entry.new"
 mv "$entry.new" "$entry"
 """
+_IMAGES: Final = "/EFI/Linux/"
+_COUNTED: Final = re.compile(r"\+\d+(-\d+)?\.efi$")
+_PROFILE: Final = re.compile(r"\.efi@[1-9]\d*$")
+# A continued value of `bootctl list` begins right of all keys.
+_CONTINUED: Final = " " * 14
+# An image takes words from its loader where Secure Boot is off, or where it has none inside.
+_TAKES_NO_WORDS: Final = """\
+test "$(od -An -tu1 -j4 -N1 {secure_boot} 2>/dev/null | tr -d ' ')" = 1 &&
+    head -c 4096 {image} | grep -aq '\\.cmdline'
+"""
+_SECURE_BOOT: Final = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 # What must be the same at the end; the count of boots that is left is part of an entry's name.
 _LISTED: Final = """\
 cd {root} && {{
@@ -72,6 +85,14 @@ class SystemdBoot:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
+
+    def require(self) -> None:
+        """Refuse a machine whose booted entry cannot be given words.
+
+        Raises:
+            HostError: If the running kernel has no entry, or its image takes no words.
+        """
+        self._booted(self._entries())
 
     def install(self, entries: Sequence[BootEntry]) -> None:
         """Add an entry for each configuration; what is booted by itself stays what it was.
@@ -220,20 +241,51 @@ sync
     def _booted(self, listed: list[_Listed]) -> _Booted:
         """Return the entry that was booted, or else the default one of the running kernel."""
         release = self._release()
-        files = [each for each in listed if each.path.endswith(".conf") and not each.is_ours]
-        chosen = [each for each in files if "selected" in each.marks]
+        others = [each for each in listed if not each.is_ours]
+        files = [each for each in others if each.path.endswith(".conf")]
+        chosen = [each for each in others if "selected" in each.marks and each.is_file]
         chosen += [each for each in files if "default" in each.marks and each.version == release]
         chosen += [each for each in files if each.version == release]
         if not chosen:
             raise HostError(
-                "has no entry file of the kernel that runs now",
+                "has no entry file of the kernel that runs now, nor was it started from a unified "
+                "kernel image",
                 source=self._shell.name,
-                hint="A unified kernel image has its words inside: kernel-install with layout=bls",
+                hint="`bootctl list` shows what systemd-boot found. kernel-install add writes one",
             )
-        path = chosen[0].path
+        if _PROFILE.search(chosen[0].id):
+            raise HostError(
+                f"{chosen[0].id} is a profile of a unified kernel image, which no entry file names",
+                source=self._shell.name,
+                hint="Boot the image without a profile, or install the kernel with layout=bls",
+            )
+        booted = chosen[0].image() if chosen[0].path.endswith(".efi") else self._read(chosen[0])
+        for image in booted.values("efi"):
+            self._require_takes_words(f"{booted.root}{image}")
+        return booted
+
+    def _read(self, entry: _Listed) -> _Booted:
+        path = entry.path
         text = require_done(self._shell, f"cat {shlex.quote(path)}", what="reading it").text
         root = path.removesuffix(f"/loader/entries/{PurePosixPath(path).name}")
         return _Booted(root=root, lines=tuple(text.splitlines()))
+
+    def _require_takes_words(self, image: str) -> None:
+        """Refuse a unified kernel image that would be started with its own words, and no others."""
+        script = _TAKES_NO_WORDS.format(secure_boot=_SECURE_BOOT, image=shlex.quote(image))
+        if self._shell.run(script).exit_code == 0:
+            raise HostError(
+                f"{image} is a unified kernel image with a command line inside, and with Secure "
+                "Boot it takes no words from the boot loader",
+                source=self._shell.name,
+                hint="Switch Secure Boot off, or install the kernel with layout=bls",
+            )
+        if _COUNTED.search(image):
+            raise HostError(
+                f"the name of {image} still counts its boots, and would change with the next",
+                source=self._shell.name,
+                hint="Mark it as good: /usr/lib/systemd/systemd-bless-boot good",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +295,8 @@ class _Listed:
     id: str
     path: str
     version: str
+    sort_key: str
+    options: str
     marks: frozenset[str]
 
     @property
@@ -250,9 +304,23 @@ class _Listed:
         """Tell whether it is one of ours."""
         return self.id.startswith("excise-")
 
+    @property
+    def is_file(self) -> bool:
+        """Tell whether it is an entry file or a unified kernel image."""
+        return self.path.endswith(".conf") or _IMAGES in self.path
+
+    def image(self) -> _Booted:
+        """Return a unified kernel image as the entry that starts it with the same words."""
+        root, _, name = self.path.rpartition(_IMAGES)
+        lines = [f"efi {_IMAGES}{name}", f"options {self.options}"]
+        if self.sort_key:
+            lines.append(f"sort-key {self.sort_key}")
+        return _Booted(root=root, lines=tuple(lines))
+
 
 def _listed(text: str) -> _Listed:
-    pairs = (line.partition(":") for line in text.splitlines())
+    joined = text.replace(f"\n{_CONTINUED}", "")
+    pairs = (line.partition(":") for line in joined.splitlines())
     fields = {key.strip(): value.strip() for key, _, value in pairs}
     path = _PLACE.sub("", fields.get("source", "")).replace("//", "/")
     marks = _MARKS.findall(fields.get("title", ""))
@@ -260,6 +328,8 @@ def _listed(text: str) -> _Listed:
         id=fields.get("id", ""),
         path=path,
         version=fields.get("version", ""),
+        sort_key=fields.get("sort-key", ""),
+        options=fields.get("options", ""),
         marks=frozenset(marks),
     )
 
