@@ -5,6 +5,9 @@ The machine here is a file's worth of state; what real ones do is in tests/lab.
 
 from __future__ import annotations
 
+import re
+import shlex
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from excise.campaign.spec import Campaign, Configuration, Task
 from excise.campaign.target_spec import LocalTarget
 from excise.campaign.targets import boots as boots_module
 from excise.campaign.targets.boots import Boots
+from excise.campaign.targets.resetting import Power, Reboot, run_reset
 from excise.capture.journal import Effect, Loss, Record, Run, RunHead
 from excise.capture.manifest import Manifest
 from excise.capture.store import Capture, journal_records
@@ -40,6 +44,8 @@ class PaperMachine:
         self.chosen: int | None = None
         self.dies: Callable[[int], bool] = lambda _: False
         self.crashes_at = -1
+        self.hangs: Callable[[int], bool] = lambda _: False
+        self.power: Power | None = None
         self.capture: Capture | None = None
 
     @property
@@ -63,8 +69,11 @@ class PaperMachine:
     def undo(self) -> None:
         self.entries, self.chosen = {}, None
 
-    def reboot(self) -> bool:
-        return False
+    def reboot(self) -> Reboot:
+        if self.chosen is not None and self.hangs(self.chosen):
+            self.chosen = None
+            return Reboot(up=False, hung="no answer in 5min", power=self.power)
+        return Reboot(up=False)
 
     def come_up(self) -> None:
         """Boot: what was chosen once, or what it always did where that dies."""
@@ -238,3 +247,83 @@ def test_what_was_asked_for_is_on_disk_before_the_machine_goes_down(
     assert state.asked is not None
     assert state.asked.mark == f"{MARK}{machine.chosen}"
     assert (state.boots, state.asked.boot_id, state.asked.at_s) == (1, "boot 0", 1000.5)
+
+
+def losses_in(path: Path) -> list[str]:
+    return [each.reason for each in journal_records(path) if isinstance(each, Loss)]
+
+
+def test_a_boot_that_hangs_is_reset_and_counted_and_skipped_after_three(
+    machine: PaperMachine, tmp_path: Path
+) -> None:
+    switched = tmp_path / "switched"
+    command = ["sh", "-c", f"echo off and on >>{switched}"]
+    machine.hangs = lambda number: number == 1
+    machine.power = Power(words=command, timeout="1min", wait=machine.come_up)
+    unit = Unit(campaign_of(), tmp_path / "c", machine)
+    unit.whole()
+    assert switched.read_text().splitlines() == ["off and on"] * 3
+    assert {run.configuration for run in runs_in(unit.path) if not run.ok} == {"on"}
+    (first, *_) = losses = losses_in(unit.path)
+    assert len(losses) == 3
+    assert re.fullmatch(
+        r"attempt 1 of 3 to boot 'on' in block \d: hung: no answer in 5min, "
+        rf"reset by sh -c 'echo off and on >>{switched}'",
+        first,
+    )
+    state = read_state(unit.path)
+    assert (state.failed, state.skipped, state.hung, state.stopped) == (3, ["on"], "", "")
+
+
+def test_a_hang_that_nothing_resets_pauses_the_campaign_with_the_boot_counted(
+    machine: PaperMachine, tmp_path: Path
+) -> None:
+    machine.hangs = lambda number: number == 1
+    unit = Unit(campaign_of(), tmp_path / "c", machine)
+    for attempt in (1, 2, 3):
+        with pytest.raises(HostError, match=rf"'on' \(attempt {attempt} of 3\) hung") as stopped:
+            unit.whole()
+        assert f"excise campaign resume {unit.path}" in str(stopped.value)
+        state = read_state(unit.path)
+        assert (state.failed, state.asked, state.hung) == (attempt, None, "no answer in 5min")
+        assert state.stopped == str(stopped.value)
+        assert boot_state.is_on_its_way(unit.path)
+        machine.come_up()  # a hand was on the switch
+    unit.whole()
+    assert [reason[-23:] for reason in losses_in(unit.path)] == ["hung: no answer in 5min"] * 3
+    assert {run.configuration for run in runs_in(unit.path) if not run.ok} == {"on"}
+    assert not boot_state.is_on_its_way(unit.path)
+
+
+def test_a_reset_that_fails_says_so_and_leaves_the_boot_counted(
+    machine: PaperMachine, tmp_path: Path
+) -> None:
+    machine.hangs = lambda number: number == 1
+    command = ["sh", "-c", "echo no such place >&2; exit 3"]
+    machine.power = Power(words=command, timeout="1min", wait=machine.come_up)
+    unit = Unit(campaign_of(), tmp_path / "c", machine)
+    with pytest.raises(HostError, match="reset command failed with exit code 3: no such place"):
+        unit.whole()
+    assert losses_in(unit.path)[0].endswith(
+        "hung: no answer in 5min, and not reset: the reset command failed with exit code 3: no such"
+        " place"
+    )
+    state = read_state(unit.path)
+    assert (state.failed, state.hung) == (1, "no answer in 5min")
+    assert "run again to resume" in state.stopped
+
+
+def test_a_reset_that_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    pid = tmp_path / "pid"
+    script = f"sleep 60 & echo $! >{pid}; wait"
+    with pytest.raises(HostError, match="reset command did not end in 500ms") as ended:
+        run_reset(["sh", "-c", script], timeout="500ms")
+    assert ended.value.source == shlex.join(["sh", "-c", script])
+    assert time.monotonic() - begun < 20
+    assert not Path(f"/proc/{pid.read_text().strip()}/cmdline").exists() or is_dead(pid)
+
+
+def is_dead(pid: Path) -> bool:
+    stat = Path(f"/proc/{pid.read_text().strip()}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "Z"

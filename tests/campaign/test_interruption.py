@@ -20,9 +20,10 @@ from campaign_runs import (
     session_states,
     small_campaign,
 )
-from excise.campaign.run import completed_runs, run_campaign
+from excise.campaign.run import completed_runs, kept_campaign, run_campaign
 from excise.campaign.schedule import schedule
 from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
+from excise.campaign.target_spec import LocalTarget, SshTarget
 from excise.capture.journal import Effect, Run, Session, encode
 from excise.capture.manifest import Manifest
 from excise.capture.store import JOURNAL, MANIFEST, Capture, read_manifest
@@ -145,6 +146,20 @@ def test_another_campaign_does_not_go_on_in_this_capture(tmp_path: Path) -> None
         pass
     with pytest.raises(OutputError, match="holds imported data"):
         run_campaign(campaign, tmp_path / "imported")
+
+
+def test_what_is_in_no_figure_may_be_changed_and_is_kept(tmp_path: Path) -> None:
+    campaign = small_campaign(tmp_path / "marks", blocks=1)
+    ssh = SshTarget(host="board", reboot=True, give_up="1min", reset=["a"])
+    assert ssh.measured == SshTarget(host="board", reboot=True, boot_attempts=2).measured
+    assert ssh.measured != SshTarget(host="other", reboot=True).measured
+    run_campaign(campaign, tmp_path / "c")
+    patient = msgspec.structs.replace(campaign, target=LocalTarget(boot_timeout="1h"))
+    assert run_campaign(patient, tmp_path / "c").done == campaign.runs
+    assert kept_campaign(tmp_path / "c") == patient
+    named = msgspec.structs.replace(campaign, target=LocalTarget(machine="b"))
+    with pytest.raises(OutputError, match="holds another campaign: target differ"):
+        run_campaign(named, tmp_path / "c")
 
 
 def test_a_campaign_gets_more_blocks_in_the_order_it_would_have_had(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Nothing here reboots anything: the machine that a campaign names is never this o
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -16,21 +17,21 @@ import pytest
 import typer
 
 from excise.campaign import boot_state
-from excise.campaign.boot_state import BootState
-from excise.campaign.run import Finished, run_campaign
+from excise.campaign.boot_state import Asked, BootState
+from excise.campaign.run import Finished, resume_campaign, run_campaign
 from excise.campaign.schedule import visits
-from excise.campaign.spec import Campaign, Configuration, Task
+from excise.campaign.spec import Campaign, Configuration, Task, checked
 from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets.boots import boots_of, entries_of
 from excise.campaign.targets.reboot_stages import BootTimes, Inside, boot_records
 from excise.campaign.targets.undo import undo_boots
 from excise.capture.journal import Event, Loss, RunHead
 from excise.capture.manifest import Manifest
-from excise.capture.store import Capture
+from excise.capture.store import Capture, journal_records
 from excise.cli.main import main
 from excise.cli.run import conclude_interrupted
 from excise.collect.boot_loaders import BootEntry, _grub_script
-from excise.errors import CaptureError, HostError, SpecError
+from excise.errors import CaptureError, HostError, OutputError, SpecError
 from ssh_servers import SshServer, ssh_server
 
 # What GRUB's own 10_linux prints, as update-grub of Debian 12 runs it: two kernels, one recovery;
@@ -160,6 +161,61 @@ def test_a_machine_that_is_not_the_named_one_is_not_touched(
 def test_a_campaign_with_reboots_must_name_its_machine(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"target\.machine: is needed where reboot = true"):
         run_campaign(reboot_campaign(machine=None), tmp_path / "c")
+
+
+def test_a_reset_that_is_not_there_or_has_no_meaning_is_refused_before_all_else(
+    tmp_path: Path,
+) -> None:
+    campaign = reboot_campaign(reset=["no-such-power-switch", "cycle"])
+    with pytest.raises(HostError, match="not found or not executable: no-such-power-switch"):
+        run_campaign(campaign, tmp_path / "c")
+    with pytest.raises(SpecError, match=r"target\.reset_timeout: must be above zero"):
+        run_campaign(reboot_campaign(reset=["true"], reset_timeout="0s"), tmp_path / "c")
+    plain = reboot_campaign(reset=["true"], reboot=False)
+    plain = msgspec.structs.replace(
+        plain, configurations=plain.configurations[:1], tasks=[plain.tasks[1]]
+    )
+    with pytest.raises(SpecError, match=r"target\.reset: belongs to campaigns with reboots"):
+        checked(plain, source="c.toml")
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_machine_that_hung_is_waited_for_and_reset_and_named_where_it_stays_down(
+    tmp_path: Path,
+) -> None:
+    switched = tmp_path / "switched"
+    reset = ["sh", "-c", f"echo off and on >>{switched}"]
+    nobody = {"host": "127.0.0.1", "port": 1, "boot_timeout": "200ms", "connect_timeout": "1s"}
+    campaign = reboot_campaign(**nobody)
+    path = capture_of(campaign, tmp_path / "c")
+    BootState(hung="no answer in 5min", loader="grub").save(path)
+    with pytest.raises(HostError, match="still does not answer, after 200ms more"):
+        resume_campaign(path)
+    assert "still does not answer" in boot_state.read_state(path).stopped
+    # The same campaign with a reset that it did not have.
+    with pytest.raises(HostError, match="did not come back in 200ms after its reset either"):
+        run_campaign(reboot_campaign(**nobody, reset=reset), path)
+    assert switched.read_text() == "off and on\n"
+    assert losses_in(path) == []
+    # A session that was killed while it waited knew nothing of the hang.
+    asked = Asked(arm="fix", block=1, boot_id="b", at_s=1.0, mark="excise.configuration=1")
+    BootState(boots=4, asked=asked, loader="grub").save(path)
+    with pytest.raises(HostError, match="did not come back in 200ms after its reset either"):
+        run_campaign(reboot_campaign(**nobody, reset=reset), path)
+    (loss,) = losses_in(path)
+    assert loss == (
+        "attempt 1 of 3 to boot 'fix' in block 1: hung: no answer in 200ms, "
+        f"reset by {shlex.join(reset)}"
+    )
+    state = boot_state.read_state(path)
+    assert (state.asked, state.failed, state.attempts) == (None, 1, 1)
+    with Capture.open(path), pytest.raises(OutputError, match="another process is writing"):
+        run_campaign(reboot_campaign(**nobody, reset=reset), path)
+    assert switched.read_text() == "off and on\n" * 2, "reset under a campaign that runs"
+
+
+def losses_in(path: Path) -> list[str]:
+    return [each.reason for each in journal_records(path) if isinstance(each, Loss)]
 
 
 def heard(**outputs: bytes) -> Inside:

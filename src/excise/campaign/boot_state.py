@@ -48,6 +48,7 @@ class BootState(msgspec.Struct, kw_only=True):
         measuring: Whether runs are measured in that boot at this moment.
         loader: Boot loader that entries were added to, "" while there are none.
         entries: Words of the command line of each of those entries.
+        hung: Why the machine is taken for one that hangs, "" while it answers.
         stopped: Why the campaign stopped before its end, "" unless an error stopped it.
     """
 
@@ -63,6 +64,7 @@ class BootState(msgspec.Struct, kw_only=True):
     measuring: bool = False
     loader: str = ""
     entries: list[str] = []
+    hung: str = ""
     stopped: str = ""
 
     def is_up(self, arm: str, block: int, *, boot_id: str) -> bool:
@@ -95,7 +97,15 @@ def read_state(capture: Path) -> BootState:
 def has_changed_the_machine(capture: Path) -> bool:
     """Tell whether a campaign's boots are not yet undone, whatever runs it has."""
     state = read_state(capture)
-    return bool(state.loader) or state.asked is not None
+    return bool(state.loader) or state.asked is not None or bool(state.hung)
+
+
+def is_on_its_way(capture: Path) -> bool:
+    """Tell whether the machine was last asked to boot, and not seen up since."""
+    if not (capture / STATE).exists():
+        return False
+    state = read_state(capture)
+    return state.asked is not None or bool(state.hung)
 
 
 def note_stop(capture: Path, reason: str) -> None:

@@ -18,6 +18,7 @@ from excise.campaign import boot_state
 from excise.campaign.child_events import collect_events, require_formats
 from excise.campaign.schedule import visits
 from excise.campaign.spec import Campaign, from_plain
+from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets import StageListener, Target, TargetSession, target_of
 from excise.capture.journal import Calibration, Effect, Run, Session
 from excise.capture.manifest import Manifest
@@ -101,6 +102,7 @@ def run_campaign(
         HostError: If a program is missing, the kernel lacks a mechanism, or a guest fails.
     """
     target = target_of(campaign, jobs=jobs, on_stage=on_stage)
+    _await_boot(campaign, path, on_stage)
     target.require()
     require_formats(campaign)
     with _opened(campaign, path, target) as (capture, done):
@@ -111,6 +113,17 @@ def run_campaign(
 
         reboot_now()
     return finished
+
+
+def _await_boot(campaign: Campaign, path: Path, on_stage: StageListener | None) -> None:
+    """Wait for a machine elsewhere that this campaign left in a boot; of another's know nothing."""
+    spec = campaign.target
+    if not (isinstance(spec, SshTarget) and spec.reboot and boot_state.is_on_its_way(path)):
+        return
+    if kept_campaign(path).target.measured == spec.measured:
+        from excise.campaign.targets.awaiting import await_boot
+
+        await_boot(campaign, path, on_stage=on_stage)
 
 
 def kept_campaign(path: Path) -> Campaign:
@@ -177,6 +190,9 @@ def _opened(campaign: Campaign, path: Path, target: Target) -> Iterator[tuple[Ca
             _require_same_conditions(capture.manifest, target, ignored, source=str(path))
         if longer:
             capture.replace_manifest(_extended(capture.manifest, before, campaign))
+        elif before.target != campaign.target:
+            kept = msgspec.to_builtins(campaign)
+            capture.replace_manifest(msgspec.structs.replace(capture.manifest, campaign=kept))
         yield capture, done
 
 
@@ -197,8 +213,11 @@ def _count(done: _Done) -> int:
 
 
 def _differing_keys(before: Campaign, now: Campaign) -> list[str]:
-    """Return the keys that differ, but for how often the disk is waited for."""
-    keys = [name for name in Campaign.__struct_fields__ if name != "sync_interval"]
+    """Return the keys that differ, but for those that are in no figure."""
+    same = {"sync_interval"}
+    if before.target.measured == now.target.measured:
+        same.add("target")
+    keys = [name for name in Campaign.__struct_fields__ if name not in same]
     return [name for name in keys if getattr(before, name) != getattr(now, name)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, Self
 
 import msgspec
 
@@ -13,6 +13,17 @@ from excise.lab.machine import Machine
 # visit holds all blocks, for machines that repeat exactly. `boot`: once in each block, by a reboot;
 # the first run of each task after it is kept apart.
 Entry = Literal["run", "block", "once", "boot"]
+# Keys that are in no figure, so that a campaign goes on with others.
+_PATIENCE: Final = (
+    "boot_attempts",
+    "boot_timeout",
+    "max_boots",
+    "connect_timeout",
+    "keepalive",
+    "give_up",
+    "reset",
+    "reset_timeout",
+)
 
 
 class _AnyTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +38,11 @@ class _AnyTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def twins(self) -> int:
         """Return how many A/A arms there are."""
         return 1
+
+    @property
+    def measured(self) -> Self:
+        """Return it without what is in no figure: two whose rest is equal measure the same."""
+        return self
 
 
 class BootsSpec(_AnyTarget, frozen=True, kw_only=True):
@@ -48,6 +64,12 @@ class BootsSpec(_AnyTarget, frozen=True, kw_only=True):
     boot_attempts: Annotated[int, msgspec.Meta(ge=1, le=10)] = 3
     boot_timeout: str = "5min"
     max_boots: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+    @property
+    def measured(self) -> Self:
+        """Return it without how long one waits, how often one tries, and what is then done."""
+        kept = [name for name in _PATIENCE if hasattr(self, name)]
+        return msgspec.structs.replace(self, **dict.fromkeys(kept))
 
     @property
     def entry(self) -> Entry:
@@ -105,8 +127,9 @@ class SshTarget(BootsSpec, frozen=True, kw_only=True, tag_field="kind", tag="ssh
         keepalive: Silence after which the other side is asked for a sign of life; the connection
             is given up at the third question without an answer.
         give_up: For how long a lost connection is tried again.
-        reset: With `reboot`: command run here that switches a machine off and on that did not come
-            back.
+        reset: With `reboot`: command run here that switches the machine off and on where it does
+            not answer `boot_timeout` after a reboot.
+        reset_timeout: Longest that it may take.
     """
 
     host: Annotated[str, msgspec.Meta(min_length=1)]
@@ -121,6 +144,7 @@ class SshTarget(BootsSpec, frozen=True, kw_only=True, tag_field="kind", tag="ssh
     keepalive: str = "5s"
     give_up: str = "10min"
     reset: list[str] = []
+    reset_timeout: str = "2min"
 
 
 class ConsoleSpec(_AnyTarget, frozen=True, kw_only=True):
@@ -135,6 +159,7 @@ class ConsoleSpec(_AnyTarget, frozen=True, kw_only=True):
         shell: Whether a POSIX shell listens: exit codes are asked for, and commands can be run.
         newline: What ends a line that is sent.
         reset: Command run here that resets the board: at the start, and after a run that hung.
+        reset_timeout: Longest that it may take.
     """
 
     ready: str | None = None
@@ -144,6 +169,7 @@ class ConsoleSpec(_AnyTarget, frozen=True, kw_only=True):
     shell: bool = False
     newline: str = "\n"
     reset: list[str] = []
+    reset_timeout: str = "2min"
 
 
 class CommandTarget(ConsoleSpec, frozen=True, kw_only=True, tag_field="kind", tag="command"):

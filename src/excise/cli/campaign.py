@@ -40,6 +40,7 @@ def status(capture: CaptureFolder, as_json: JsonOption = False) -> None:
         "skipped": state.skipped,
         "booted_for": state.arm or None,
         "boot_loader_changed": state.loader or None,
+        "hung": state.hung or None,
         "stopped": state.stopped or None,
     }
     if isinstance(campaign.target, LocalTarget) and campaign.target.reboot:
@@ -58,6 +59,8 @@ def status(capture: CaptureFolder, as_json: JsonOption = False) -> None:
             if state.loader
             else "the boot loader is as it was"
         )
+    if state.hung:
+        typer.echo(f"the machine hung when it was last booted: {state.hung}")
     if found.get("unit"):
         typer.echo(f"excise-campaign.service: {found['unit']}")
     if state.stopped:

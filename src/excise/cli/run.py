@@ -255,12 +255,13 @@ def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bo
     from excise.report.build import build_comparison, build_show
 
     dataset = open_dataset(str(finished.path))
+    report = build_show(dataset)
     if len(dataset.configurations) > 2:
-        report = build_comparison(
-            compare_configurations(dataset, margin_ratio=margin_of(dataset, None)), dataset
-        )
-    else:
-        report = build_show(dataset)
+        try:
+            compared = compare_configurations(dataset, margin_ratio=margin_of(dataset, None))
+            report = build_comparison(compared, dataset)
+        except UsageError as error:  # every run of the others failed, as where one is skipped
+            typer.echo(f"Not compared: {error.reason}", err=True)
     print_report(report, format_name=None, as_json=as_json)
     typer.echo(f"Wrote {finished.path} ({finished.done} runs, {finished.failed} failed)", err=True)
     return dataset

@@ -18,7 +18,14 @@ from excise.campaign.boot_state import Asked, BootState
 from excise.campaign.schedule import Visit
 from excise.campaign.spec import BOOT, Campaign, Configuration
 from excise.campaign.target_spec import BootsSpec
-from excise.capture.journal import Effect, Loss, Record, Run, RunHead
+from excise.campaign.targets.resetting import (
+    ORIGINAL,
+    Reboot,
+    count_failed,
+    failed_boot,
+    recover,
+)
+from excise.capture.journal import Effect, Record, Run, RunHead
 from excise.capture.store import Capture
 from excise.collect.boot_loaders import MARK, BootEntry, BootLoader, Shell, boot_loader
 from excise.errors import EffectError, HostError, SpecError
@@ -63,12 +70,8 @@ class BootedMachine(Protocol):
         """Return what runs scripts on it."""
         ...
 
-    def reboot(self) -> bool:
-        """Reboot; return whether it is up again. Where not, this process ends and it goes down.
-
-        Raises:
-            HostError: If it does not come back.
-        """
+    def reboot(self) -> Reboot:
+        """Reboot; return whether it is up again, goes down with this process, or hangs."""
         ...
 
     def prove_here(self, configuration: Configuration) -> list[Effect]:
@@ -175,7 +178,7 @@ class Boots:
 
         Returns whether all is done; if not, this process goes down with the machine.
         """
-        self._state.stopped = ""
+        self._state.stopped = self._state.hung = ""
         for visit in visits:
             if boot_state.wants_pause(self._path):
                 raise KeyboardInterrupt  # as if the user had asked here
@@ -311,9 +314,20 @@ class Boots:
             mark=mark,
         )
         self._save()
-        shown = arm or "original configuration"
+        shown = arm or ORIGINAL
         self._tell(shown, "reboot")
-        if not self._machine.reboot():
+        ended = self._machine.reboot()
+        if ended.hung:
+            self._state.hung = ended.hung
+            recover(
+                self._capture,
+                self._state,
+                spec=self._spec,
+                name=self._machine.shell.name,
+                power=ended.power,
+                tell=self._tell,
+            )
+        elif not ended.up:
             return False
         self._tell(shown, "up")
         return True
@@ -326,15 +340,10 @@ class Boots:
             return time.time()
 
     def _failed(self, arm: str, block: int, reason: str) -> None:
-        self._state.failed += 1
-        self._state.attempts += 1
+        count_failed(self._state)
         self._save()
         self._capture.append(
-            Loss(
-                source=f"boot {self._state.boots}",
-                reason=f"attempt {self._state.attempts} of {self._spec.boot_attempts} to boot "
-                f"{arm!r} in block {block}: {reason}",
-            )
+            failed_boot(self._state, self._spec, arm=arm, block=block, reason=reason)
         )
 
     def _cmdline(self) -> list[str]:
@@ -418,7 +427,7 @@ class Boots:
         self._state = state.restored()
         self._save()
         boot_state.end_pause(self._path)  # one that was asked for too late to be of use
-        self._tell("original configuration", "done")
+        self._tell(ORIGINAL, "done")
         return True
 
     def _save(self) -> None:

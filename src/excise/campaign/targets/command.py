@@ -27,6 +27,7 @@ from excise.campaign.effect import effect_of_text
 from excise.campaign.schedule import Visit
 from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
 from excise.campaign.target_spec import CommandTarget, SerialTarget
+from excise.campaign.targets.resetting import run_reset
 from excise.capture.journal import Effect, Run, RunHead
 from excise.capture.manifest import Fact
 from excise.capture.store import Capture
@@ -276,7 +277,7 @@ class ConsoleSession:
     def _make_ready(self) -> None:
         spec = self._spec
         if spec.reset:
-            _run_here(spec.reset)
+            run_reset(spec.reset, timeout=spec.reset_timeout)
         if self._console is None:
             return
         if spec.ready is not None:

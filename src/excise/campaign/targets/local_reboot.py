@@ -18,11 +18,12 @@ from excise.campaign.target_spec import LocalTarget
 from excise.campaign.targets.boots import ENTERED, Boots, require_boots, require_named
 from excise.campaign.targets.local import LocalCampaignTarget, LocalSession
 from excise.campaign.targets.reboot_stages import inside_records, read_inside
+from excise.campaign.targets.resetting import Reboot
 from excise.campaign.targets.ssh import seconds_of
 from excise.capture.journal import Effect, Loss, Record, Run, RunHead
 from excise.capture.store import Capture
 from excise.collect import resume_unit
-from excise.collect.boot_loaders import boot_loader
+from excise.collect.boot_loaders import require_boot_loader
 from excise.collect.host import file_system_fact
 from excise.collect.local_shell import LocalShell
 from excise.errors import HostError, SpecError
@@ -55,7 +56,7 @@ class LocalRebootTarget(LocalCampaignTarget):
         seconds_of(self._spec.boot_timeout, "boot_timeout")
         shell = LocalShell()
         require_named(shell, self._spec)
-        boot_loader(shell)
+        require_boot_loader(shell)
         resume_unit.require_systemd(shell)
         self._require_panic(shell.run("cat /proc/cmdline").text.split())
         super().require()
@@ -147,7 +148,7 @@ class LocalRebootSession(LocalSession):
         """Measure runs in the boot that is up."""
         return super().run([visit], operations=self._operations)
 
-    def reboot(self) -> bool:
+    def reboot(self) -> Reboot:
         """Have the unit go on after the boot, which the runner makes once all is written."""
         path = self._capture.path
         work = self._campaign.work_directory
@@ -157,7 +158,7 @@ class LocalRebootSession(LocalSession):
             words=("campaign", "resume", str(path.resolve())),
             folders=[work] if work else [],
         )
-        return False
+        return Reboot(up=False)
 
     def boot_records(self, head: RunHead, state: BootState) -> tuple[Run, list[Record]]:
         """Return the boot that is up, as the machine itself tells of it."""

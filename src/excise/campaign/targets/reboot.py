@@ -7,6 +7,7 @@ to what the machine always booted. What came up, and which boot comes next: `boo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from excise.campaign import boot_state
@@ -17,10 +18,12 @@ from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets.boots import ENTERED, Boots, require_boots, require_named
 from excise.campaign.targets.reboot_stages import BootTimes, boot_records, read_inside
 from excise.campaign.targets.rebooting import Rebooter
-from excise.campaign.targets.ssh import SshCampaignTarget, SshSession
+from excise.campaign.targets.resetting import Power, Reboot
+from excise.campaign.targets.ssh import SshCampaignTarget, SshSession, seconds_of
 from excise.capture.journal import Effect, Record, Run, RunHead
 from excise.capture.store import Capture
-from excise.collect.boot_loaders import boot_loader
+from excise.collect.boot_loaders import require_boot_loader
+from excise.collect.host import require_programs
 from excise.collect.remote import Output, RemoteMachine
 from excise.collect.remote_probe import ForeignProbe
 from excise.errors import HostError
@@ -35,12 +38,15 @@ class RebootCampaignTarget(SshCampaignTarget):
     def require(self) -> None:
         """Refuse another machine than the one named, and one that cannot be told what to boot."""
         require_boots(self._campaign, self._spec)
+        for key in ("boot_timeout", "reset_timeout"):
+            seconds_of(getattr(self._spec, key), key)
+        require_programs([self._spec.reset] if self._spec.reset else [])
         super().require()
 
     def _look(self, machine: RemoteMachine) -> None:
         shell = InsistingShell(machine)
         require_named(shell, self._spec)
-        boot_loader(shell)
+        require_boot_loader(shell)
         super()._look(machine)
 
     def notes(self) -> list[str]:
@@ -119,18 +125,30 @@ class RebootSession(SshSession):
         """Return whether a configuration took effect in the boot that is up."""
         return self._insist(lambda launcher: self._prove(configuration, launcher))
 
-    def reboot(self) -> bool:
-        """Reboot and wait until the machine answers in another boot.
+    def reboot(self) -> Reboot:
+        """Reboot and wait until the machine answers in another boot."""
+        self._booting, self._times = True, None
+        rebooter = Rebooter(self._machine, spec=self._spec, stopping=self._stopping)
+        booted = rebooter.reboot()
+        if isinstance(booted, str):
+            power = rebooter.power()
+            return Reboot(up=False, hung=booted, power=power and self._noticed(power))
+        self._is_up()
+        self._times = booted.times
+        return Reboot(up=True)
 
-        Raises:
-            HostError: If it does not come back.
-        """
-        self._booting = True
-        booted = Rebooter(self._machine, spec=self._spec, stopping=self._stopping).reboot()
+    def _is_up(self) -> None:
         self._booting = False
         self._machine.insist(self._place)
-        self._times = booted.times
-        return True
+
+    def _noticed(self, power: Power) -> Power:
+        """Return the same, after which this session goes on in the boot that is up."""
+
+        def wait() -> None:
+            power.wait()
+            self._is_up()
+
+        return replace(power, wait=wait)
 
     @property
     def saw_boot(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Final
 
 from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets.reboot_stages import BootTimes
+from excise.campaign.targets.resetting import Power
 from excise.campaign.targets.ssh import seconds_of
 from excise.collect.boot_loaders import MARK
 from excise.collect.remote import ConnectionLost, RemoteMachine
@@ -60,67 +60,73 @@ class Rebooter:
         self._spec = spec
         self._stopping = stopping or threading.Event()
         self._timeout_s = seconds_of(spec.boot_timeout, "boot_timeout")
+        self._left = ""  # the boot that was left
 
-    def reboot(self) -> Booted:
+    def reboot(self) -> Booted | str:
         """Reboot and wait until the machine answers in another boot.
 
-        Raises:
-            HostError: If it does not come back.
+        Returns what was seen of it, or why the machine is taken for one that hangs.
         """
         machine = self._machine
-        before = machine.insist(lambda: boot_id(machine))
+        self._left = machine.insist(lambda: boot_id(machine))
         begun = time.monotonic_ns()
         # Once only: an answer that is lost may have been given, and a second reboot is another one.
         asked_at = float(machine.run(REBOOT).text or 0)
-        silent = self._wait_for_silence()
-        self._come_back(before)
+        heard, went_down = self._wait_for_silence()
+        if not self.comes_back():
+            limit = self._spec.boot_timeout
+            return f"no answer in {limit}" if went_down else f"it did not go down in {limit}"
         answered = time.monotonic_ns()
         up = machine.insist(lambda: machine.run("cat /proc/uptime; cat /proc/cmdline"))
         read = time.monotonic_ns()
         uptime, _, cmdline = up.text.partition("\n")
         times = BootTimes(
             asked_ns=begun,
-            silent_ns=silent,
+            silent_ns=heard,
             kernel_ns=read - round(float(uptime.split()[0]) * 1e9),
             answered_ns=answered,
             asked_at_s=asked_at,
         )
         return Booted(times=times, words=tuple(cmdline.split()))
 
-    def _wait_for_silence(self) -> int:
-        """Return when the machine was heard last, in nanoseconds of CLOCK_MONOTONIC here."""
+    def comes_back(self) -> bool:
+        """Wait until the machine answers in another boot than the one that was left."""
+        deadline = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline and not self._stopping.is_set():
+            try:
+                self._machine.connect()
+                if boot_id(self._machine) not in ("", self._left):
+                    return True
+            except ConnectionLost:
+                pass
+            time.sleep(_LOOK_S)
+        return False
+
+    def power(self) -> Power | None:
+        """Return what switches the machine off and on where it hangs."""
+        spec = self._spec
+        if not spec.reset:
+            return None
+        return Power(words=spec.reset, timeout=spec.reset_timeout, wait=self._wait_after_reset)
+
+    def _wait_after_reset(self) -> None:
+        if not self.comes_back():
+            raise HostError(
+                f"did not come back in {self._spec.boot_timeout} after its reset either",
+                source=self._machine.name,
+                hint="Look at its console: it must boot what it always did. Runs are kept: once it "
+                "is up, run again to resume",
+            )
+
+    def _wait_for_silence(self) -> tuple[int, bool]:
+        """Return when the machine was heard last, by CLOCK_MONOTONIC here, and if it is silent."""
         deadline = time.monotonic() + self._timeout_s
         heard = time.monotonic_ns()
         while time.monotonic() < deadline:
             try:
                 self._machine.run("true", timeout_s=self._machine.address.connect_timeout_s)
             except ConnectionLost:
-                break
+                return heard, True
             heard = time.monotonic_ns()
             time.sleep(_LOOK_S)
-        return heard
-
-    def _come_back(self, before: str) -> None:
-        """Wait until the machine answers in another boot; switch it off and on where that fails.
-
-        Raises:
-            HostError: If it never does.
-        """
-        for last in (not self._spec.reset, True):
-            deadline = time.monotonic() + self._timeout_s
-            while time.monotonic() < deadline and not self._stopping.is_set():
-                try:
-                    self._machine.connect()
-                    if boot_id(self._machine) not in ("", before):
-                        return
-                except ConnectionLost:
-                    pass
-                time.sleep(_LOOK_S)
-            if last:
-                break
-            subprocess.run(self._spec.reset, check=False, capture_output=True)
-        raise HostError(
-            f"did not come back in {self._spec.boot_timeout} after a reboot",
-            source=self._machine.name,
-            hint="Switch it off and on: it then boots what it always did. Run again to resume",
-        )
+        return heard, False
