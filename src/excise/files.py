@@ -77,8 +77,8 @@ def read_stream(file: BinaryIO, *, source: str, limit_bytes: int = LIMIT_BYTES) 
 
 
 @dataclass(frozen=True, slots=True)
-class LargeFile:
-    """A file that is read in pieces, more than once, and must stay as it is meanwhile.
+class FileOnDisk:
+    """A file that is read more than once, maybe in pieces, and must stay as it is meanwhile.
 
     Attributes:
         path: The file.

@@ -9,7 +9,7 @@ import pytest
 from excise.cost.comparison import compare_configurations
 from excise.cost.lint import lint_dataset, read_rules
 from excise.events.dataset import Dataset
-from excise.events.imports import import_readings
+from excise.events.imports import Imported, import_readings
 from excise.events.load import load_capture
 from excise.evidence.checks import Check, Outcome
 from excise.formats.registry import Options, read
@@ -29,7 +29,7 @@ def _imported(tmp_path: Path, lines: list[str]) -> Dataset:
     data = text(lines)
     reading = read(data, options=Options(source="uart.log"), format_name="ra-perf")
     path = tmp_path / "c.excise"
-    import_readings(path, inputs=[("uart.log", data)], readings=[reading])
+    import_readings(path, [Imported(name="uart.log", data=data, reading=reading)])
     return load_capture(path)
 
 

@@ -9,7 +9,7 @@ import pytest
 from excise.cost.attribution import run_attributions
 from excise.cost.call_tree import CallNode, call_trees, function_costs, histograms
 from excise.errors import FormatError
-from excise.events.imports import import_readings
+from excise.events.imports import Imported, import_readings
 from excise.events.load import from_records, load_capture
 from excise.formats.registry import Options, Reading, read
 from excise.reference import load
@@ -32,7 +32,7 @@ def _rows(reading: Reading, layer: str, metric: str) -> dict[tuple[str, str], ob
 
 
 def _tree(reading: Reading, tmp_path: Path) -> CallNode:
-    path = import_readings(tmp_path / "c.excise", inputs=[("t", b"")], readings=[reading])
+    path = import_readings(tmp_path / "c.excise", [Imported(name="t", data=b"", reading=reading)])
     trees = call_trees(load_capture(path))
     assert len(trees) == 1
     assert len(trees[0].roots) == 1
@@ -276,7 +276,9 @@ def test_quoted_listings_of_newer_kernels_are_read(shared_vectors: Path) -> None
 def test_histograms_of_hooks_hold_every_call(shared_vectors: Path, tmp_path: Path) -> None:
     path = shared_vectors / "formats/ftrace_6.12/selinux-enf-fgraph-sec+sysev.head.txt"
     reading = _read(path.read_bytes())
-    capture = import_readings(tmp_path / "c.excise", inputs=[("t", b"")], readings=[reading])
+    capture = import_readings(
+        tmp_path / "c.excise", [Imported(name="t", data=b"", reading=reading)]
+    )
     dataset = load_capture(capture)
     costs = function_costs(dataset)
     calls = sum(cost.calls or 0 for cost in costs if cost.layer == "hook")

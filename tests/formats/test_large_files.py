@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from excise.capture.store import read_manifest, sha256_of
+from excise.capture.store import JOURNAL, read_manifest, sha256_of
 from excise.errors import FormatError
-from excise.events.imports import import_readings
-from excise.files import LargeFile
+from excise.events.imports import Imported, import_readings
+from excise.files import FileOnDisk
 from excise.formats import registry
 from excise.formats.registry import Options, read
 from foreign_inputs import EXAMPLES
@@ -22,10 +23,21 @@ IN_PIECES = ("function-graph", "ftrace-events", "trace-cmd")
 PROGRAM = Path(sys.executable).with_name("excise")
 
 
-def _held(folder: Path, data: bytes) -> LargeFile:
+def _peak_mib(*words: str | Path) -> float:
+    """Return the most memory that an import had."""
+    with subprocess.Popen(
+        [PROGRAM, "import", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as child:
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0
+    return usage.ru_maxrss / 1024
+
+
+def _held(folder: Path, data: bytes) -> FileOnDisk:
     path = folder / "large"
     path.write_bytes(data)
-    return LargeFile.of(path)
+    return FileOnDisk.of(path)
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
@@ -62,7 +74,7 @@ def test_a_file_that_is_written_to_meanwhile_is_not_imported(tmp_path: Path) -> 
     with large.path.open("ab") as file:
         file.write(b" 0)   1.000 us    |  f();\n")
     with pytest.raises(FormatError, match="was changed while it was read"):
-        import_readings(tmp_path / "c.excise", inputs=[("in", large)], readings=[reading])
+        import_readings(tmp_path / "c.excise", [Imported(name="in", data=large, reading=reading)])
     assert not (tmp_path / "c.excise").exists()
 
 
@@ -75,15 +87,17 @@ def test_the_memory_of_an_import_does_not_grow_with_the_trace(tmp_path: Path) ->
             for _ in range(megabytes):
                 file.write(block * (1_000_000 // len(block)))
         capture = tmp_path / f"{megabytes}.excise"
-        child = subprocess.Popen(
-            [PROGRAM, "import", trace, "-o", capture],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        assert child.returncode == 0
-        peaks_mib.append(usage.ru_maxrss / 1024)
+        peaks_mib.append(_peak_mib(trace, "-o", capture))
         [source] = read_manifest(capture).sources
         assert source.sha256 == sha256_of(capture / source.path) == sha256_of(trace)
     assert peaks_mib[1] - peaks_mib[0] < 25
+
+
+def test_the_memory_of_an_import_does_not_grow_with_the_number_of_files(tmp_path: Path) -> None:
+    log = tmp_path / "uart.log"
+    log.write_bytes(EXAMPLES["ra-perf"] * 1000)
+    files = [shutil.copy(log, tmp_path / f"{number}.log") for number in range(4)]
+    one = _peak_mib(log, "-o", tmp_path / "one.excise")
+    assert _peak_mib(*files, "-o", tmp_path / "four.excise") - one < 12
+    sizes = [(tmp_path / name / JOURNAL).stat().st_size for name in ("one.excise", "four.excise")]
+    assert sizes[1] > 4 * sizes[0]

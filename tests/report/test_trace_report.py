@@ -8,7 +8,7 @@ import pytest
 
 from excise.cost.call_tree import call_trees, function_costs
 from excise.events.dataset import Dataset
-from excise.events.imports import import_readings
+from excise.events.imports import Imported, import_readings
 from excise.events.load import load_capture
 from excise.formats.registry import Options, read
 from excise.report.build import build_report, build_show
@@ -34,7 +34,7 @@ LISTING = (
 def _dataset(text: str, folder: Path) -> Dataset:
     reading = read(text.encode(), options=Options(source="trace"))
     return load_capture(
-        import_readings(folder / "t.excise", inputs=[("t", b"")], readings=[reading])
+        import_readings(folder / "t.excise", [Imported(name="t", data=b"", reading=reading)])
     )
 
 

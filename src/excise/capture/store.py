@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 import msgspec
 
@@ -129,6 +129,12 @@ class Capture:
         if records:
             self._write(b"".join(journal.encode(record) for record in records))
 
+    def append_lines(self, file: BinaryIO) -> None:
+        """Write the lines that an open file holds, with one sync; on disk when this returns."""
+        while data := file.read(CHUNK_BYTES):
+            self._put(data)
+        self._settle()
+
     def start_over(self, manifest: Manifest) -> None:
         """Empty the journal and replace the manifest of a capture that holds no run yet."""
         os.ftruncate(self._fd, 0)
@@ -192,10 +198,12 @@ class Capture:
         self.close()
 
     def _write(self, data: bytes) -> None:
+        self._put(data)
+        self._settle()
+
+    def _put(self, data: bytes) -> None:
         try:
             written = os.write(self._fd, data)
-            if self._sync:
-                os.fdatasync(self._fd)
         except OSError as error:
             raise unwritable(error, source=self.path / JOURNAL, hint=_RESUME) from error
         if written != len(data):
@@ -204,6 +212,14 @@ class Capture:
                 source=str(self.path / JOURNAL),
                 hint=_RESUME,
             )
+
+    def _settle(self) -> None:
+        """Wait for the disk, where that is asked for."""
+        try:
+            if self._sync:
+                os.fdatasync(self._fd)
+        except OSError as error:
+            raise unwritable(error, source=self.path / JOURNAL, hint=_RESUME) from error
 
     def _drop_torn_line(self) -> None:
         size = os.fstat(self._fd).st_size

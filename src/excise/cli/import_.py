@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from excise.cli.options import JsonOption, print_json, read_input
-from excise.errors import UsageError
-from excise.files import LargeFile
+from excise.errors import FormatError, UsageError
+from excise.files import FileOnDisk
 
 if TYPE_CHECKING:
-    from excise.formats.registry import Reading
+    from excise.events.imports import Imported
+    from excise.formats.registry import Options, Reading
 
 LOSSES_TOLD: Final = 10
 
@@ -70,53 +71,55 @@ def import_(
         raise UsageError(f"--clock-hz {clock_hz:g}: a frequency is above zero and finite")
     from excise.capture.store import require_free
     from excise.events.imports import import_readings
-    from excise.formats.registry import Options, read
+    from excise.formats.registry import Options
 
-    names = _one_each(configuration, files)
+    arms = _one_each(configuration, files)
     path = Path(output or f"{Path(files[0]).name if files[0] != '-' else 'stdin'}.excise")
     require_free(path)
-    inputs = [(name, _input(name)) for name in files]
-    readings = [
-        read(
-            data,
-            options=Options(source=name, configuration=arm, task=task, clock_hz=clock_hz),
-            format_name=format_name,
-        )
-        for (name, data), arm in zip(inputs, names, strict=True)
-    ]
-    import_readings(path, inputs=inputs, readings=readings)
+    found: list[dict[str, Any]] = []
+
+    def imported(name: str, arm: str | None) -> Imported:
+        options = Options(source=name, configuration=arm, task=task, clock_hz=clock_hz)
+        each = _read(name, options, format_name)
+        found.append(_summary(each.reading))
+        return each
+
+    import_readings(path, map(imported, files, arms))
     if as_json:
-        print_json({"capture": str(path), "files": [_summary(reading) for reading in readings]})
+        print_json({"capture": str(path), "files": found})
         return
-    for name, reading in zip(files, readings, strict=True):
-        _tell(name, reading)
+    for name, summary in zip(files, found, strict=True):
+        _tell(name, summary)
     typer.echo(f"Wrote {path}", err=True)
 
 
-def _input(name: str) -> bytes | LargeFile:
-    """Return the bytes of an input, or the file where it is too large to be held."""
-    from excise.formats.registry import MAX_HELD_BYTES
+def _read(name: str, options: Options, format_name: str | None) -> Imported:
+    from excise.events.imports import Imported
+    from excise.formats.registry import MAX_HELD_BYTES, read
 
     path = Path(name)
-    if name != "-" and path.is_file() and path.stat().st_size > MAX_HELD_BYTES:
-        return LargeFile.of(path)
-    return read_input(name, limit_bytes=MAX_HELD_BYTES)
+    try:
+        on_disk = name != "-" and path.is_file()
+        data = FileOnDisk.of(path) if on_disk else read_input(name, limit_bytes=MAX_HELD_BYTES)
+        reading = read(data, options=options, format_name=format_name)
+    except OSError as error:
+        raise FormatError(f"cannot be read ({error.strerror})", source=name) from error
+    return Imported(name=name, data=data, reading=reading)
 
 
-def _tell(name: str, reading: Reading) -> None:
+def _tell(name: str, found: dict[str, Any]) -> None:
     """Print what was read on standard output, and what was lost on standard error."""
-    found = _summary(reading)
     typer.echo(
         f"{name}: {found['format']}: {found['runs']} runs, {found['events']} events, "
         f"{found['aggregates']} table rows, {found['lost']} lost"
     )
-    for loss in reading.losses[:LOSSES_TOLD]:
-        place = f" line {loss.line}" if loss.line else ""
-        typer.echo(f"  lost{place}: {loss.reason}", err=True)
-    more = len(reading.losses) - LOSSES_TOLD
-    if more > 0:
+    losses = found["losses"]
+    for loss in losses[:LOSSES_TOLD]:
+        place = f" line {loss['line']}" if loss["line"] else ""
+        typer.echo(f"  lost{place}: {loss['reason']}", err=True)
+    if (more := len(losses) - LOSSES_TOLD) > 0:
         typer.echo(f"  ... and {more} more (all are in the capture)", err=True)
-    for note in reading.notes:
+    for note in found["notes"]:
         typer.echo(f"  note: {note}", err=True)
 
 
@@ -133,7 +136,7 @@ def _one_each(configurations: list[str] | None, files: list[str]) -> list[str | 
     return given
 
 
-def _summary(reading: Reading) -> dict[str, object]:
+def _summary(reading: Reading) -> dict[str, Any]:
     return {
         "format": reading.format,
         "runs": len(reading.runs),

@@ -3,104 +3,167 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
 from excise import __version__
-from excise.capture.journal import Record
-from excise.capture.manifest import Manifest, Source
+from excise.capture.journal import Record, encode
+from excise.capture.manifest import Fact, Manifest, Source
 from excise.capture.store import RAW, Capture, new_id, now, sha256_of
+from excise.clock import Clock
 from excise.errors import FormatError
-from excise.files import LargeFile
+from excise.files import FileOnDisk, unwritable
 from excise.formats.registry import Reading
 
 
-def import_readings(
-    path: Path, *, inputs: Sequence[tuple[str, bytes | LargeFile]], readings: Sequence[Reading]
-) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A foreign file, and what was read from it.
+
+    Attributes:
+        name: Its name, or `-`.
+        data: Its bytes, or where it is.
+        reading: What was read from it.
+    """
+
+    name: str
+    data: bytes | FileOnDisk
+    reading: Reading
+
+
+def import_readings(path: Path, files: Iterable[Imported]) -> Path:
     """Write what was read from foreign files as a capture.
 
-    Sequence and run numbers are given anew, so that several files make one capture.
+    Sequence and run numbers are given anew, so that several files make one capture. The files are
+    taken one by one, and the rows of each let go of before the next; the capture is made at the
+    end, when all could be read.
 
     Args:
         path: Capture folder to make.
-        inputs: Name of each file, and its bytes or where it is.
-        readings: What was read from each, in the same order.
+        files: The files, at least one.
 
     Raises:
-        FormatError: If no file held any row, or a large one was changed since.
+        FormatError: If no file held any row, or one was changed since.
         OutputError: If the capture cannot be written.
     """
-    if not any(reading.runs or reading.aggregates for reading in readings):
-        lost = sum(loss.count for reading in readings for loss in reading.losses)
-        raise FormatError(
-            f"holds nothing that can be imported ({lost} lines lost)",
-            source=", ".join(name for name, _ in inputs),
-        )
-    names = _raw_names([name for name, _ in inputs])
-    manifest = Manifest(
-        id=new_id(),
-        created=now(),
-        title=Path(inputs[0][0]).name if inputs[0][0] != "-" else "standard input",
-        origin="imported",
-        excise_version=__version__,
-        clocks=list(
-            {clock.name: clock for r in readings for clock in (r.clock, *r.clocks)}.values()
-        ),
-        host_facts=list({fact.name: fact for r in readings for fact in r.facts}.values()),
-        sources=[
-            Source(path=f"{RAW}/{name}", format=reading.format, sha256=_digest(data))
-            for name, (_, data), reading in zip(names, inputs, readings, strict=True)
-        ],
-        notes=list(dict.fromkeys(note for reading in readings for note in reading.notes)),
-    )
-    _require_unchanged(inputs)
-    with Capture.create(path, manifest) as capture:
-        for name, (_, data) in zip(names, inputs, strict=True):
-            capture.add_raw(name, data.path if isinstance(data, LargeFile) else data)
-        _require_unchanged(inputs)
-        capture.extend(_renumbered(readings))
+    above = next(each for each in (path, *path.absolute().parents) if each.is_dir())
+    try:
+        # No name: nothing is left of it, whatever happens. Where the capture goes there is room.
+        spool = tempfile.TemporaryFile(dir=above)  # noqa: SIM115  closed below
+    except OSError as error:
+        raise unwritable(error, source=path) from error
+    with spool:
+        gathered = _Gathered(spool, path=path)
+        imports = iter(files)
+        while (imported := next(imports, None)) is not None:
+            gathered.add(imported)
+            del imported  # Or its rows would still be held while the next file is read.
+        gathered.require_rows()
+        gathered.require_unchanged()
+        spool.seek(0)
+        with Capture.create(path, gathered.manifest()) as capture:
+            for name, data in gathered.raw.items():
+                capture.add_raw(name, data.path if isinstance(data, FileOnDisk) else data)
+            gathered.require_unchanged()
+            capture.append_lines(spool)
     return path
 
 
-def _digest(data: bytes | LargeFile) -> str:
-    if isinstance(data, LargeFile):
+class _Gathered:
+    """What the files so far come to.
+
+    Attributes:
+        raw: Bytes of each file or where it is, by its name in the capture.
+    """
+
+    def __init__(self, spool: BinaryIO, *, path: Path) -> None:
+        self.raw: dict[str, bytes | FileOnDisk] = {}
+        self._spool = spool
+        self._path = path
+        self._names: list[str] = []
+        self._sources: list[Source] = []
+        self._clocks: dict[str, Clock] = {}
+        self._facts: dict[str, Fact] = {}
+        self._notes: dict[str, None] = {}
+        self._lost = 0
+        self._empty = True
+        self._sequence = 0
+        self._run_numbers: dict[tuple[str, str], int] = {}
+
+    def add(self, imported: Imported) -> None:
+        """Keep a file's rows on disk, and the rest of what is known of it here."""
+        reading = imported.reading
+        name = _raw_name(imported.name, self.raw)
+        self.raw[name] = imported.data
+        self._names.append(imported.name)
+        self._sources.append(
+            Source(path=f"{RAW}/{name}", format=reading.format, sha256=_digest(imported.data))
+        )
+        self._clocks.update({clock.name: clock for clock in (reading.clock, *reading.clocks)})
+        self._facts.update({fact.name: fact for fact in reading.facts})
+        self._notes.update(dict.fromkeys(reading.notes))
+        self._lost += sum(loss.count for loss in reading.losses)
+        self._empty &= not (reading.runs or reading.aggregates)
+        try:
+            self._spool.writelines(map(encode, self._renumbered(reading)))
+            self._spool.flush()
+        except OSError as error:
+            raise unwritable(error, source=self._path) from error
+
+    def _renumbered(self, reading: Reading) -> Iterator[Record]:
+        replace = msgspec.structs.replace
+        offset, last = self._sequence, -1
+        for run in reading.runs:
+            key = (run.task, run.configuration)
+            number = self._run_numbers.get(key, 0)
+            self._run_numbers[key] = number + 1
+            last = max(last, run.sequence)
+            yield replace(run, sequence=run.sequence + offset, run=number)
+        for event in reading.events:
+            yield replace(event, sequence=event.sequence + offset)
+        yield from reading.aggregates
+        yield from reading.losses
+        self._sequence += 1 + last
+
+    def require_rows(self) -> None:
+        if self._empty:
+            raise FormatError(
+                f"holds nothing that can be imported ({self._lost} lines lost)",
+                source=", ".join(self._names),
+            )
+
+    def require_unchanged(self) -> None:
+        for data in self.raw.values():
+            if isinstance(data, FileOnDisk):
+                data.require_unchanged()
+
+    def manifest(self) -> Manifest:
+        return Manifest(
+            id=new_id(),
+            created=now(),
+            title=Path(self._names[0]).name if self._names[0] != "-" else "standard input",
+            origin="imported",
+            excise_version=__version__,
+            clocks=list(self._clocks.values()),
+            host_facts=list(self._facts.values()),
+            sources=self._sources,
+            notes=list(self._notes),
+        )
+
+
+def _digest(data: bytes | FileOnDisk) -> str:
+    if isinstance(data, FileOnDisk):
         return sha256_of(data.path)
     return hashlib.sha256(data).hexdigest()
 
 
-def _require_unchanged(inputs: Sequence[tuple[str, bytes | LargeFile]]) -> None:
-    for _, data in inputs:
-        if isinstance(data, LargeFile):
-            data.require_unchanged()
-
-
-def _renumbered(readings: Sequence[Reading]) -> list[Record]:
-    records: list[Record] = []
-    offset = 0
-    run_numbers: dict[tuple[str, str], int] = {}
-    for reading in readings:
-        for run in reading.runs:
-            key = (run.task, run.configuration)
-            number = run_numbers.get(key, 0)
-            run_numbers[key] = number + 1
-            records.append(msgspec.structs.replace(run, sequence=run.sequence + offset, run=number))
-        records += [
-            msgspec.structs.replace(event, sequence=event.sequence + offset)
-            for event in reading.events
-        ]
-        records += reading.aggregates
-        records += reading.losses
-        offset += 1 + max((run.sequence for run in reading.runs), default=-1)
-    return records
-
-
-def _raw_names(names: Sequence[str]) -> list[str]:
-    """Return a distinct file name for each input: its own, numbered where names repeat."""
-    taken: list[str] = []
-    for name in names:
-        plain = Path(name).name if name != "-" else "stdin"
-        taken.append(plain if plain not in taken else f"{len(taken)}-{plain}")
-    return taken
+def _raw_name(name: str, taken: Iterable[str]) -> str:
+    """Return a file name that is not taken: its own, numbered where names repeat."""
+    others = list(taken)
+    plain = Path(name).name if name != "-" else "stdin"
+    return plain if plain not in others else f"{len(others)}-{plain}"

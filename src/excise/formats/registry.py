@@ -12,7 +12,7 @@ from excise.capture.journal import Aggregate, Event, Loss, Run
 from excise.capture.manifest import Fact
 from excise.clock import Clock
 from excise.errors import FormatError, UsageError
-from excise.files import LargeFile, read_whole
+from excise.files import FileOnDisk, read_whole
 
 HEAD_BYTES: Final = 65_536
 DEFAULT_CONFIGURATION: Final = "imported"
@@ -165,18 +165,18 @@ def detect(data: bytes, *, source: str = "-") -> Format:
     return ranked[0][1]
 
 
-def read(data: bytes | LargeFile, *, options: Options, format_name: str | None = None) -> Reading:
+def read(data: bytes | FileOnDisk, *, options: Options, format_name: str | None = None) -> Reading:
     """Return what the bytes hold, in the given or the detected format; gzip is unpacked first.
 
-    A large file stays on disk where its format can be read in pieces.
+    A file stays on disk where its format can be read in pieces.
 
     Raises:
-        FormatError: If the bytes are not of that format; it names line and reason. If a large file
-            has more than `MAX_HELD_BYTES` and has to be read whole.
+        FormatError: If the bytes are not of that format; it names line and reason. If a file has
+            more than `MAX_HELD_BYTES` and has to be read whole.
         UsageError: If `format_name` is unknown.
-        OSError: If a large file cannot be read.
+        OSError: If a file cannot be read.
     """
-    if isinstance(data, LargeFile):
+    if isinstance(data, FileOnDisk):
         head = data.head(max(known.head_bytes for known in formats()))
         if not head.startswith(_GZIP_MAGIC):
             known = by_name(format_name) if format_name else detect(head, source=options.source)
