@@ -194,6 +194,35 @@ def test_a_list_shortened_by_the_kernel_goes_on_and_keeps_going(checkpoint):
     assert grown.checkpoint.count == 19
 
 
+@pytest.mark.parametrize("count", [1, 3, 12, 40])
+def test_a_list_of_the_same_beginning_and_other_files_is_none_that_goes_on(checkpoint, count):
+    forged = [FIRST[0], *files(count, prefix="/forged")]
+    result = verify_list(
+        binary_list(forged), pcrs=pcrs_after(FIRST, "sha1", "sha256"), checkpoint=checkpoint
+    )
+    assert result.verdict is Outcome.FAILED
+    assert result.meeting is Meeting.MISMATCH
+    assert result.checkpoint is None
+
+
+def test_what_no_value_covers_is_not_said_to_go_on(checkpoint):
+    result = verify_list(
+        binary_list(LATER[:3]), pcrs=pcrs_after(FIRST, "sha1", "sha256"), checkpoint=checkpoint
+    )
+    assert result.verdict is Outcome.PASSED
+    assert result.meeting is Meeting.CONTINUED
+    assert meeting_check(result).outcome is Outcome.NOT_COVERED
+    assert "not proven" in meeting_check(result).detail
+    assert result.coverage.tail_entries == 3
+    assert result.checkpoint.count == len(FIRST)
+
+
+def test_an_empty_list_goes_on_where_all_was_handed_over(checkpoint):
+    result = verify_list(b"", pcrs=pcrs_after(FIRST, "sha1", "sha256"), checkpoint=checkpoint)
+    assert result.meeting is Meeting.CONTINUED
+    assert "handed over" in meeting_check(result).detail
+
+
 def test_a_shortened_list_that_does_not_go_on_fails(checkpoint):
     result = verify_list(
         binary_list(FIRST[:5]), pcrs=pcrs_after(ALL, "sha1", "sha256"), checkpoint=checkpoint

@@ -160,6 +160,11 @@ class Attempt:
         """Return whether every value given was reached, and there was one."""
         return bool(self.results) and all(result.reached for result in self.results)
 
+    @property
+    def covers(self) -> bool:
+        """Return whether a value covers an entry that was read."""
+        return any(result.covered_entries for result in self.results)
+
 
 def attempt(
     source: Source,

@@ -266,16 +266,11 @@ def _restart(request: _Request, checkpoint: Checkpoint, *, after: int | None) ->
     )
     if after is not None:
         tried = request.from_state(checkpoint, after)
-        if tried.reached:
-            text = f"{short}It goes on where the checkpoint ends: older entries were handed over."
-            return _answer(
-                tried, Meeting.CONTINUED, text, base=checkpoint.offset, checkpoint=checkpoint
-            )
+        if tried.reached and (tried.covers or not _begins_anew(request, tried, checkpoint)):
+            return _continued(tried, checkpoint, short)
     tried = request.from_zero()
     if tried.reached:
-        same = tried.first.first is not None and checkpoint.first_record.is_at(
-            request.source, tried.first.first[0]
-        )
+        same = _begins_anew(request, tried, checkpoint)
         again = " with the same first entry" if same else ""
         text = f"{short}It is the list of a new boot{again}: verified from its beginning."
         return _answer(tried, Meeting.RESTARTED, text)
@@ -292,6 +287,32 @@ def _restart(request: _Request, checkpoint: Checkpoint, *, after: int | None) ->
     )
 
 
+def _begins_anew(request: _Request, tried: Attempt, checkpoint: Checkpoint) -> bool:
+    """Return whether an input begins with the first entry that was ever read."""
+    first = tried.first.first
+    return first is not None and checkpoint.first_record.is_at(request.source, first[0])
+
+
+def _continued(tried: Attempt, checkpoint: Checkpoint, short: str) -> Resumed:
+    """Answer for what can only follow the checkpoint; values that have not moved fit anything."""
+    text = f"{short}It goes on where the checkpoint ends: older entries were handed over."
+    outcome = None
+    if tried.first.entries and not tried.covers:
+        outcome = Outcome.NOT_COVERED
+        text = (
+            f"{short}Nothing of it was covered before, and no value covers any of it now: that it "
+            "goes on where the checkpoint ends is not proven."
+        )
+    return _answer(
+        tried,
+        Meeting.CONTINUED,
+        text,
+        base=checkpoint.offset,
+        checkpoint=checkpoint,
+        outcome=outcome,
+    )
+
+
 def _answer(
     tried: Attempt,
     meeting: Meeting,
@@ -301,12 +322,13 @@ def _answer(
     got: str = "",
     base: int = 0,
     checkpoint: Checkpoint | None = None,
+    outcome: Outcome | None = None,
 ) -> Resumed:
     if checkpoint is not None and not expected:
         expected = f"from entry {checkpoint.count} at offset {checkpoint.offset}"
     check = Check(
         id=CHECK_ID,
-        outcome=_OUTCOMES[meeting],
+        outcome=outcome or _OUTCOMES[meeting],
         expected=expected,
         got=got or meeting.value,
         clause=CLAUSE,
