@@ -119,13 +119,32 @@ def test_a_challenge_is_answered_measured_and_affirmed(
         (tmp_path / "tee.bin").write_bytes(b"tampered")
         done = excise("attester", *files, "--url", url)
         assert done.returncode == 1
-        assert "1 attestations: 1 warning" in done.stderr
+        assert "1 attestation: 1 warning" in done.stderr
         assert "FAILED ear.status  PSA_IOT is warning" in done.stderr
+        assert "executables is 33, some software is not recognised (PRoT measures " in done.stderr
         # A device whose key is not registered is contraindicated.
         other = generate_key("software")
         done = excise("attester", *files, "--url", url, "--key-hex", other.hex(), "--json")
         assert done.returncode == 1
         assert json.loads(done.stdout)["statuses"] == {"contraindicated": 1}
+
+
+def test_its_result_is_kept_and_verified_with_what_the_verifier_tells(
+    tmp_path: Path, excise: Program, files: tuple[str, ...]
+) -> None:
+    assert excise("attester", *files, "--write-references", "refs").returncode == 0
+    with running(tmp_path, known=load_store([tmp_path / "refs"])) as client:
+        found = client.get("/.well-known/veraison/verification").content
+        (tmp_path / "discovery.json").write_bytes(found)
+        url = str(client.base_url)
+        done = excise("attester", *files, "--url", url, "--result", "ear.jwt", "--json")
+        assert done.returncode == 0, done.stderr
+    nonce = json.loads(done.stdout)["nonce"]
+    done = excise("verify", "ear", "ear.jwt", "--key", "discovery.json", "--nonce", nonce)
+    assert done.returncode == 0, done.stdout
+    done = excise("attester", *files, "--no-server", "--result", "ear.jwt")
+    assert done.returncode == 2
+    assert "without a verifier there is no result" in done.stderr
 
 
 def test_its_lines_are_those_of_the_grammar_and_its_parts_add_up(

@@ -79,6 +79,94 @@ def test_a_token_is_checked_with_a_key(folder: Path, excise: Program) -> None:
     assert "lifecycle: secured" in done.stdout
 
 
+def test_a_token_comes_in_hexadecimal_out_of_a_console(folder: Path, excise: Program) -> None:
+    words = ("--key", "key.pem", "--nonce", NONCE.hex())
+    digits = token().hex()  # each token has another signature
+    lines = "\r\n".join(digits[i : i + 64] for i in range(0, len(digits), 64))
+    done = excise("verify", "token", "-", *words, stdin=f"{lines}\r\n".encode())
+    assert done.returncode == 0, done.stdout
+    done = excise("verify", "token", "-", *words, stdin=digits[:-1].encode())
+    assert done.returncode == 1
+    assert "no tag" in done.stdout
+
+
+def test_a_token_tells_what_it_measured(folder: Path, excise: Program) -> None:
+    words = ("verify", "token", "token.cbor", "--key", "key.pem", "--nonce", NONCE.hex())
+    measured = json.loads(excise(*words, "--json").stdout)["results"][0]["claims"]
+    listed = measured["psa-software-components"]
+    assert [one["measurement-type"] for one in listed]
+    assert f"{FIRMWARE.hex()}, signer {SIGNER.hex()}" in excise(*words).stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("", "--nonce is empty"),
+        (NONCE.hex()[:-1], "two make a byte"),
+        ("0x" + NONCE.hex()[:-1], "two make a byte"),
+        ("*", "neither hexadecimal nor base64"),
+    ],
+)
+def test_a_challenge_that_is_cut_off_is_not_taken_for_another_one(
+    folder: Path, excise: Program, given: str, said: str
+) -> None:
+    done = excise("verify", "token", "token.cbor", "--key", "key.pem", "--nonce", given)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_challenge_may_be_written_as_c_writes_numbers(folder: Path, excise: Program) -> None:
+    nonce = f"0x{NONCE.hex()} "
+    done = excise("verify", "token", "token.cbor", "--key", "key.pem", "--nonce", nonce)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty, and so no key"),
+        (b"\xde\x03", "neither PEM, DER, JWK nor a COSE_Key (as CBOR: "),
+        (b"{}", "not a JWK: it has no 'kty'"),
+    ],
+)
+def test_what_is_no_key_is_named_so(
+    folder: Path, excise: Program, content: bytes, said: str
+) -> None:
+    (folder / "other").write_bytes(content)
+    done = excise("verify", "token", "token.cbor", "--key", "other", "--nonce", NONCE.hex())
+    assert done.returncode == 3
+    assert said in done.stderr
+
+
+def test_which_part_of_a_device_is_unknown_is_told(folder: Path, excise: Program) -> None:
+    words = ("verify", "token", "-", "--corim", "qemu.cbor", "--nonce", NONCE.hex())
+    other = token(claims_2(k256=b"\x01" + b"\x07" * 32))
+    told = excise(*words, stdin=other).stdout
+    assert f"none for the instance 01{'07' * 32}; 1 other of its implementation known" in told
+    other = token(claims_2(k2396=b"\x07" * 32))
+    assert f"none for the implementation {'07' * 32}" in excise(*words, stdin=other).stdout
+
+
+def test_a_comid_is_told_from_a_corim(folder: Path, excise: Program, shared_vectors: Path) -> None:
+    comid = shared_vectors / "corim/veraison__corim/comid__testcases__comid-1.cbor"
+    done = excise("corim", "show", comid)
+    assert done.returncode == 3
+    assert "is a CoMID, one tag of a CoRIM, and no CoRIM" in done.stderr
+
+
+def test_a_refused_corim_is_named_by_its_file(folder: Path, excise: Program) -> None:
+    words = ("--corim", "qemu.cbor", "--corim-key", "vendor.pub", "--nonce", NONCE.hex())
+    done = excise("verify", "token", "token.cbor", *words)
+    assert done.returncode == 1
+    assert "qemu.cbor: the CoRIM is not to be believed" in done.stderr
+
+
+def test_a_verifier_gives_sessions_a_time(excise: Program) -> None:
+    done = excise("verifier", "serve", "--session-time", "0s")
+    assert done.returncode == 2
+    assert "--session-time is below a second" in done.stderr
+
+
 def test_a_token_is_appraised_with_reference_values(folder: Path, excise: Program) -> None:
     words = ("--corim", "qemu.cbor", "--nonce", NONCE.hex(), "--json")
     done = excise("verify", "token", "-", *words, stdin=token())

@@ -120,6 +120,16 @@ def attester(
             callback=written_later,
         ),
     ] = None,
+    result: Annotated[
+        str | None,
+        typer.Option(
+            "--result",
+            metavar="FILE",
+            help="Keep the last result (EAR), for `excise verify ear`.",
+            show_default=False,
+            callback=written_later,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Attest: get a challenge, sign what runs here, have it verified; exit 1 unless affirming.
@@ -129,6 +139,8 @@ def attester(
     from excise.attest.attester import generate_key, parse_key
     from excise.capture.store import write_durably
 
+    if result is not None and no_server:
+        raise UsageError("without a verifier there is no result", hint="Leave --no-server out")
     if (pubx_hex or puby_hex) and key_hex is None:
         raise UsageError("--pubx-hex and --puby-hex are of a key", hint="Give --key-hex too")
     if generate:
@@ -151,6 +163,8 @@ def attester(
             outcomes = _loop(made, verifier, loop, quiet=as_json)
     if output is not None:
         write_durably(Path(output), outcomes[-1].token)
+    if result is not None:
+        write_durably(Path(result), f"{outcomes[-1].result}\n".encode())
     _conclude(outcomes, as_json=as_json)
 
 
@@ -249,7 +263,7 @@ def _loop(
 def _told(outcomes: list[Attested]) -> str:
     counts = _counts(outcomes)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return f"{len(outcomes)} attestations: {told}"
+    return f"{len(outcomes)} attestation{'s' if len(outcomes) != 1 else ''}: {told}"
 
 
 def _counts(outcomes: list[Attested]) -> Counter[str]:
@@ -294,9 +308,13 @@ def _conclude(outcomes: list[Attested], *, as_json: bool) -> None:
             }
         )
     else:
+        from excise.report.plain import visible
+
         typer.echo(_told(outcomes), err=True)
         for check in outcomes[-1].checks:
             if check.outcome == "FAILED":
-                typer.echo(f"  {check.outcome} {check.id}  {check.got}", err=True)
+                typer.echo(visible(f"  {check.outcome} {check.id}  {check.got}"), err=True)
+                if check.detail:
+                    typer.echo(visible(f"    {check.detail}"), err=True)
     if not affirming:
         raise typer.Exit(1)

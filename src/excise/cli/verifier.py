@@ -16,6 +16,7 @@ from excise.cli.serving import (
     serve_app,
 )
 from excise.cli.verify_token import AllowOption, CorimKeyOption, CorimOption, PolicyOption
+from excise.errors import UsageError
 
 if TYPE_CHECKING:
     from excise.evidence.corim import CorimOptions, ReferenceStore
@@ -86,11 +87,14 @@ def serve(
     from excise.units import parse_duration
 
     store = load_references(corim, corim_key, None) if corim else _nothing()
+    session_s = parse_duration(session_time) / 1e9
+    if session_s < 1:
+        raise UsageError("--session-time is below a second: no answer would come in time")
     settings = VerifierSettings(
         policy=policy_of(policy, allow or ()),
         builds=tuple(build or ()),
         corim=_corim_options(corim_key, unsigned=unsigned),
-        session_s=parse_duration(session_time) / 1e9,
+        session_s=session_s,
         client_nonces=client_nonces,
         page=_is_loopback(listen_address(listen)[0]) if page is None else page,
     )
@@ -105,6 +109,12 @@ def serve(
             else:
                 typer.echo(url)
                 typer.echo(f"Builds by the policy {settings.policy.name}: {builds}", err=True)
+                if not (store.builds or corim_key or unsigned):
+                    typer.echo(
+                        "excise: only what this database has from before can be affirmed: there "
+                        "is no --corim, and no --corim-key that submissions could be signed with",
+                        err=True,
+                    )
             sys.stdout.flush()
 
         serve_app(

@@ -67,7 +67,10 @@ AllowOption = Annotated[
 
 def token(
     evidence: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="A PSA or CCA token; - for standard input.")
+        str,
+        typer.Argument(
+            metavar="TOKEN", help="A PSA or CCA token, also in hex; - for standard input."
+        ),
     ],
     key: KeyOption = None,
     corim: CorimOption = None,
@@ -111,7 +114,7 @@ def token(
     from excise.evidence.cca import is_collection, verify_cca_token
     from excise.evidence.psa import verify_token
 
-    data = read_input(evidence)
+    data = _evidence(read_input(evidence))
     wanted = policy_of(policy, allow or ())
     trust, store = _trust(key, mac_key, corim, corim_key, build)
     challenge = _nonce(nonce, any_nonce=any_nonce)
@@ -137,7 +140,13 @@ def ear(
         typer.Argument(metavar="EAR", help="An attestation result (JWT); - for standard input."),
     ],
     key: Annotated[
-        str, typer.Option("--key", metavar="FILE", help="The verifier's public key, on P-256.")
+        str,
+        typer.Option(
+            "--key",
+            metavar="FILE",
+            help="The verifier's public key, on P-256, or its keys: a JWK set, or its answer at "
+            "/.well-known/veraison/verification.",
+        ),
     ],
     nonce: NonceOption = None,
     any_nonce: Annotated[
@@ -180,8 +189,8 @@ def ear(
 
     Example: excise verify ear result.jwt --key verifier.jwk --nonce 0101...01 --submod PSA_IOT
     """
-    from excise.evidence.cose_key import read_key
-    from excise.evidence.ear import EarOptions, verify_ear
+    from excise.evidence.cose_key import read_key_set
+    from excise.evidence.ear import EarOptions, key_named, verify_ear
     from excise.evidence.trust_vector import Status
     from excise.units import parse_duration
 
@@ -196,26 +205,48 @@ def ear(
     )
     text = read_input(result).decode("utf-8", "replace").strip()
     challenge = _nonce(nonce, any_nonce=any_nonce or max_age is not None, what="result")
-    trusted = read_key(read_input(key), source=key)
-    found = verify_ear(text, trusted, nonce=challenge, options=options)
+    trusted = read_key_set(read_input(key), source=key)
+    found = verify_ear(text, key_named(text, trusted), nonce=challenge, options=options)
     conclude([found], report=report, as_json=as_json)
+
+
+def _evidence(data: bytes) -> bytes:
+    """Return a token, also one in hexadecimal, as it comes out of a console.
+
+    Nothing is taken for another thing than it is: no token begins with a digit's byte.
+    """
+    text = data.strip()
+    if len(text) > 1 and not text.translate(None, b"0123456789abcdefABCDEF \t\r\n"):
+        try:
+            return bytes.fromhex(text.decode("ascii"))
+        except ValueError:
+            return data
+    return data
 
 
 def read_nonce(text: str) -> bytes:
     """Return a challenge given in hexadecimal or, where it is none, base64.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: It is neither, empty, or hexadecimal of an odd number of digits.
     """
     from excise.errors import FormatError
     from excise.evidence.base64text import decode_base64
 
+    digits = text.strip().removeprefix("0x")
+    if not digits:
+        raise UsageError("--nonce is empty", hint="Was a variable of the shell not set?")
+    if len(digits) % 2 and len(digits) > 8 and set(digits) <= set("0123456789abcdefABCDEF"):
+        raise UsageError(
+            f"--nonce has {len(digits)} hexadecimal digits, and two make a byte",
+            hint="Is it cut off?",
+        )
     try:
-        return bytes.fromhex(text)
+        return bytes.fromhex(digits)
     except ValueError:
         pass
     try:
-        return decode_base64(text, field="--nonce")
+        return decode_base64(text.strip(), field="--nonce")
     except FormatError:
         raise UsageError(f"--nonce {text!r} is neither hexadecimal nor base64") from None
 

@@ -24,7 +24,12 @@ from excise.evidence.cbor import Tag, read_cbor
 from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
 from excise.evidence.cose import CoseMessage, first_tag, read_message, reading_checks, verify_read
 from excise.evidence.cose_key import VerificationKey, key_from_cose, raw_point_key
-from excise.evidence.psa.claims import SoftwareComponent, claim_check, read_components
+from excise.evidence.psa.claims import (
+    SoftwareComponent,
+    claim_check,
+    described,
+    read_components,
+)
 from excise.evidence.psa.lifecycle import Lifecycle, lifecycle_of
 from excise.evidence.psa.profiles import (
     ClaimRule,
@@ -383,7 +388,7 @@ def _components_check(components: tuple[SoftwareComponent, ...], faults: list[st
         id="cca.software_components",
         outcome=Outcome.FAILED if faults else Outcome.PASSED,
         expected="at least one component with measurement value and signer ID",
-        got="; ".join(faults) or f"{len(components)} components",
+        got="; ".join(faults) or described(components),
         clause=f"{_CLAUSE}, platform claims",
     )
 

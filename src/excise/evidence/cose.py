@@ -179,6 +179,8 @@ def read_message(data: bytes, *, options: CoseOptions = DEFAULT_OPTIONS) -> Cose
     Raises:
         FormatError: `field` says what is wrong: `CBOR`, `tag` or `structure`.
     """
+    if not data:
+        raise FormatError("nothing: no byte", field="CBOR")
     tag = first_tag(data)
     if options.require_tag if tag is None else tag not in options.tags:
         allowed = ", ".join(f"{one} ({TAG_NAMES[one]})" for one in sorted(options.tags))

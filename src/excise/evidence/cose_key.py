@@ -38,6 +38,7 @@ _COSE_CURVES: Final = {1: "P-256", 2: "P-384", 3: "P-521", 6: "Ed25519", 7: "Ed4
 _COSE_KEY_TYPES: Final = {1: "OKP", 2: "EC2", 3: "RSA", 4: "Symmetric"}
 _MIN_RSA_BITS: Final = 2048
 _MAX_KEY_BYTES: Final = 16_384
+_MAX_KEY_SET_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,36 @@ def read_key(data: bytes, *, source: str = "key") -> VerificationKey:
             return _from_jwk(_json_object(text))
         if data[:1] == b"\x30":
             return _from_der(data)
-        return key_from_cose(read_cbor(data))
+        return key_from_cose(_cose_key_map(data))
+    except FormatError as error:
+        error.source = source
+        raise
+
+
+def read_key_set(data: bytes, *, source: str = "key") -> dict[str, VerificationKey]:
+    """Return one key or several, by their names: what `read_key` reads, a JWK set, or discovery.
+
+    Discovery is what a verifier answers at `/.well-known/veraison/verification`: its key, and in
+    `ear-verification-keys` all that it ever signed with. The first is the one that signs now.
+
+    Raises:
+        FormatError: The bytes are none of these, or hold no key.
+    """
+    text = data.lstrip()
+    if text[:1] != b"{" or len(data) > _MAX_KEY_SET_BYTES:
+        return {"": read_key(data, source=source)}
+    try:
+        value = _json_object(text)
+        listed = value.get("ear-verification-keys", value)
+        held = listed.get("keys") if isinstance(listed, Mapping) else None
+        first = [value["ear-verification-key"]] if "ear-verification-key" in value else []
+        if held is None and not first:
+            return {"": _from_jwk(value)}
+        if not isinstance(held or [], list) or not (jwks := [*first, *(held or [])]):
+            raise FormatError("a set of keys that holds none")
+        if not all(isinstance(jwk, Mapping) for jwk in jwks):
+            raise FormatError("a key of the set is no JSON object")
+        return {str(jwk.get("kid", index)): _from_jwk(jwk) for index, jwk in enumerate(jwks)}
     except FormatError as error:
         error.source = source
         raise
@@ -238,6 +268,18 @@ def raw_signature(der: bytes, *, curve: str = "P-256") -> bytes:
     return r.to_bytes(size, "big") + s.to_bytes(size, "big")
 
 
+def _cose_key_map(data: bytes) -> Any:
+    """Return what CBOR holds; what is no CBOR either is no key in any form that is read."""
+    if not data:
+        raise FormatError("is empty, and so no key")
+    try:
+        return read_cbor(data)
+    except FormatError as error:
+        at = f" at offset {error.offset}" if error.offset is not None else ""
+        reason = f"neither PEM, DER, JWK nor a COSE_Key (as CBOR: {error.reason}{at})"
+        raise FormatError(reason) from None
+
+
 def _from_pem(data: bytes) -> VerificationKey:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -277,6 +319,8 @@ def _from_jwk(value: Mapping[str, Any]) -> VerificationKey:
         return _rsa_key(*numbers)
     if kind == "oct":
         return secret_key(_base64url(value, "k"))
+    if kind is None:
+        raise FormatError("not a JWK: it has no 'kty'")
     raise FormatError(f"a JWK of type {kind!r} and curve {curve!r} is unknown")
 
 

@@ -28,6 +28,7 @@ from excise.evidence.trust_vector import (
     CLAIM_NAMES,
     STATUS_NUMBERS,
     Status,
+    meaning_of,
     tier_of,
     worst,
 )
@@ -182,6 +183,23 @@ def verify_ear(
     return EarAppraisal(
         subject="ear", checks=tuple(checks), facts=facts, claims=claims, status=status
     )
+
+
+def key_named(token: str, keys: Mapping[str, VerificationKey]) -> VerificationKey:
+    """Return the one of a verifier's keys that a result names, else the first.
+
+    The name (`kid`) only chooses among keys that are trusted already; a wrong one fails later.
+
+    Args:
+        token: The compact JWT.
+        keys: Trusted keys by their names, at least one.
+    """
+    try:
+        name = _parse(token)[0].get("kid")
+    except FormatError:
+        name = None
+    first = next(iter(keys.values()))
+    return keys.get(name, first) if isinstance(name, str) else first
 
 
 def _check(
@@ -373,10 +391,34 @@ def _relying_checks(
             "; ".join(wrong) or ", ".join(f"{name} is {held}" for name, held in statuses.items())
             or "no submodule",
             "RFC 9334 section 9; draft-ietf-rats-ear section 3.2",
+            " ".join(why for name, one in submodules.items() if statuses[name] not in options.accept
+                     and (why := _why(name, one))),
         ),
         _nonce_check(claims, nonce),
         _age_check(claims, options),
     ]  # fmt: skip
+
+
+def _why(name: str, submodule: Any) -> str:
+    """Return which claims of a submodule are not affirming, and why, as the result says."""
+    if not isinstance(submodule, Mapping):
+        return ""
+    vector = _named(submodule, "trustworthiness-vector")
+    said = _named(submodule, "veraison.policy-claims")
+    said = said if isinstance(said, Mapping) else {}
+    reasons = said.get("reasons")
+    reasons = reasons if isinstance(reasons, Mapping) else {}
+    if isinstance(problem := said.get("problem"), str) and problem:
+        return f"{name}: {problem}."
+    found = []
+    for claim, value in vector.items() if isinstance(vector, Mapping) else ():
+        if type(value) is not int or value == 0 or tier_of(value) is Status.AFFIRMING:
+            continue
+        reason = reasons.get(claim)
+        because = f" ({reason})" if isinstance(reason, str) and reason else ""
+        meaning = meaning_of(str(claim).replace("_", "-"), value)
+        found.append(f"{claim} is {value}, {meaning}{because}")
+    return f"{name}: {'; '.join(found)}." if found else ""
 
 
 def _nonce_check(claims: Mapping[str, Any], nonce: bytes | None) -> Check:

@@ -172,7 +172,7 @@ def _make_room(tpm: ESAPI, handle: int, *, replace: bool, tcti: str) -> None:
         raise HostError(
             f"the persistent handle {handle:#010x} is taken",
             source=tcti,
-            hint="Choose another handle, or allow it to be replaced",
+            hint="Choose another (--handle), or have it replaced (--replace)",
         )
     old = tpm.tr_from_tpmpublic(handle)
     patiently(lambda: tpm.evict_control(ESYS_TR.OWNER, old, handle))

@@ -158,6 +158,11 @@ def _manifest(
         if value.number != TAG_CORIM:
             raise FormatError(f"tag {value.number}, where {TAG_CORIM} is expected", field="tag")
         value = value.value
+    if isinstance(value, Mapping) and 0 not in value and 4 in value:
+        raise FormatError(
+            "is a CoMID, one tag of a CoRIM, and no CoRIM",
+            hint="cocli corim create puts it into one; excise corim build makes one of templates",
+        )
     CORIM.check(value, "")
     comids, others = [], 0
     for index, held in enumerate(value[1]):

@@ -75,6 +75,10 @@ class ReferenceStore:
         """Return the keys registered for a device: implementation and instance must both agree."""
         return tuple(self._anchors.get((implementation_id, instance_id), {}).values())
 
+    def instances_of(self, implementation_id: bytes) -> Sequence[bytes]:
+        """Return the instance IDs of one kind of device that have keys."""
+        return tuple(instance for kind, instance in self._anchors if kind == implementation_id)
+
     def values_for(self, implementation_id: bytes) -> Mapping[str, tuple[ReferenceValue, ...]]:
         """Return the reference values for a kind of device, by build."""
         return self._values.get(implementation_id, {})
@@ -116,8 +120,9 @@ def load_store(
     store = ReferenceStore()
     for path in paths:
         for name, data in _documents(path):
-            store = store.with_build(name, accept_corim(data, options=options, source=name,
-                                                        profile=profile))  # fmt: skip
+            source = f"{path}, build {name}" if path.is_dir() else str(path)
+            held = accept_corim(data, options=options, source=source, profile=profile)
+            store = store.with_build(name, held)
     return store
 
 

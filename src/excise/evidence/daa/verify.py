@@ -3,7 +3,7 @@
 A signature is good when, in this order of the checks:
 
 1. `daa.issuer_proof`: the issuer proves that it knows the group's secrets.
-2. `daa.proof`: c, s and N prove knowledge of the key in W, for this message and basename.
+2. `daa.proof`: c, s and N prove knowledge of the key in W, for this message, nonce and basename.
 3. `daa.credential`: e(R, Y) = e(S, P₂) and e(T, P₂) = e(R + W, X): the issuer certified that key.
 4. `daa.basename`: it has a pseudonym exactly when a basename is asked for.
 5. `daa.revoked_keys`, `daa.revoked_pseudonyms`: it is on no list.
@@ -318,7 +318,7 @@ def _proof_check(proof: ProofResult) -> Check:
     return Check(
         id="daa.proof",
         outcome=_outcome(proof.holds),
-        expected="knowledge of the key, for this message and basename",
+        expected="knowledge of the key, for this message, nonce and basename",
         got=f"dialect: {proof.dialect}" if proof.dialect is not None else "it does not hold",
         clause=_PAPER,
         detail=detail,

@@ -6,7 +6,7 @@ Source: RFC 9783 section 4, and the two drafts before it for the older profiles.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -58,6 +58,13 @@ class SoftwareComponent:
     def name(self) -> str:
         """Return what to call the component in a message."""
         return self.measurement_type or self.measurement_value.hex()[:16]
+
+    def __str__(self) -> str:
+        """Return the component in one line: type and version, digest, signer."""
+        named = f"{self.measurement_type or 'unnamed'} {self.version}".rstrip()
+        algorithm = f"{self.description} " if self.description else ""
+        digest, signer = self.measurement_value.hex(), self.signer_id.hex()
+        return f"{named}: {algorithm}{digest}, signer {signer}"
 
     def as_json(self) -> dict[str, str]:
         """Return the component under psatoken's names."""
@@ -241,7 +248,7 @@ def _components_check(
     else:
         components, faults = read_components(listed)
         outcome = Outcome.FAILED if faults else Outcome.PASSED
-        got = "; ".join(faults) or f"{len(components)} components"
+        got = "; ".join(faults) or described(components)
     return components, _check(
         "token.software_components",
         outcome,
@@ -249,6 +256,11 @@ def _components_check(
         got,
         f"{profile.clause}, section 4.4",
     )
+
+
+def described(components: Sequence[SoftwareComponent]) -> str:
+    """Return how many components there are, in words."""
+    return f"{len(components)} component{'s' if len(components) != 1 else ''}"
 
 
 def read_components(listed: Any) -> tuple[tuple[SoftwareComponent, ...], list[str]]:

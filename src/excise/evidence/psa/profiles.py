@@ -143,6 +143,18 @@ _BOOT_SEED: Final = ("8 to 32 bytes", bytes_fault(8, 32))
 _EITHER_REFERENCE: Final = ("13 digits, or 13-5 digits", r"[0-9]{13}(-[0-9]{5})?")
 
 
+_RFC_SECTIONS: Final = {
+    "nonce": "section 4.1.1",
+    "client_id": "section 4.1.2",
+    "instance_id": "section 4.2.1",
+    "implementation_id": "section 4.2.2",
+    "certification_reference": "section 4.2.3",
+    "lifecycle": "section 4.3.1",
+    "boot_seed": "section 4.3.2",
+    "vsi": "section 4.5.2",
+}
+
+
 def _rules(
     keys: Mapping[str, int],
     *,
@@ -172,7 +184,7 @@ def _rules(
             required=required,
             expected=expected,
             fault=fault,
-            clause=f"{clause}, {section}",
+            clause=f"{clause} {section or _RFC_SECTIONS[name]}",
         )
         for name, json, required, expected, fault in table
     )
@@ -244,7 +256,7 @@ PROFILE_TFM: Final = Profile(
     rules=_rules(
         {**_P2_KEYS, "boot_seed": 268},
         clause="RFC 9783",
-        section="section 4",
+        section="",  # one for each claim
         boot_seed=_BOOT_SEED,
         boot_seed_required=False,
         certification=("13-5 digits", r"[0-9]{13}-[0-9]{5}"),

@@ -42,6 +42,10 @@ class TrustAnchors(Protocol):
         """Return the keys registered for one device; a verifier needs exactly one."""
         ...
 
+    def instances_of(self, implementation_id: bytes) -> Sequence[bytes]:
+        """Return the instance IDs of one kind of device that have keys."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenOptions:
@@ -77,6 +81,11 @@ class TokenAppraisal(AppraisalResult):
     claims: PsaClaims | None
     key: VerificationKey | None = None
     problem: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result as plain values; claims have psatoken's names, and binary is base64."""
+        claims = self.claims.as_json() if self.claims is not None else None
+        return {**AppraisalResult.as_dict(self), "claims": claims}
 
     @property
     def verdict(self) -> Outcome:
@@ -163,7 +172,16 @@ def find_anchor(
 ) -> tuple[VerificationKey | None, Check]:
     """Return the one key registered for a device, and the check that there is exactly one."""
     found = trust.keys_for(implementation_id=implementation_id, instance_id=instance_id)
-    if len(found) != 1:
+    if not found:
+        known = trust.instances_of(implementation_id)
+        got = f"none for the implementation {implementation_id.hex()}"
+        if known:
+            got = (
+                f"none for the instance {instance_id.hex()}; "
+                f"{len(known)} other{'s' if len(known) != 1 else ''} of its implementation known"
+            )
+        return None, anchor_check(Outcome.FAILED, got)
+    if len(found) > 1:
         return None, anchor_check(Outcome.FAILED, f"{len(found)} trust anchors")
     return found[0], anchor_check(Outcome.PASSED, f"one: {found[0]}")
 
@@ -265,14 +283,15 @@ def _problem_of(checks: Sequence[Check], got: bytes | None, wanted: bytes | None
 def _facts(claims: PsaClaims | None) -> dict[str, Any]:
     if claims is None:
         return {}
-    return {
+    named: dict[str, Any] = {
         "profile": claims.profile.name,
         "implementation id": claims.implementation_id.hex(),
         "instance id": claims.instance_id.hex(),
         "lifecycle": str(claims.state),
-        "components": ", ".join(f"{one.name} {one.version}".rstrip() for one in claims.components)
-        or "none measured",
     }
+    for number, one in enumerate(claims.components, start=1):
+        named[f"component {number}"] = str(one)
+    return named if claims.components else {**named, "components": "none measured"}
 
 
 def _result(
