@@ -89,8 +89,15 @@ def test_published_values_are_judged_by_value() -> None:
     ]
     data = dataset(rows, origin="reference")
     assert judge(data, baseline="a", max_regression_ratio=0.3).passed
+    assert judge(data, baseline="a", max_regression_ratio=0.25).passed  # as much as is allowed
     assert not judge(data, baseline="a", max_regression_ratio=0.2).passed
     assert judge(load("lsmpmon-2008"), baseline="None", max_regression_ratio=1e9).passed
+
+
+def test_a_gate_that_judged_nothing_does_not_pass() -> None:
+    empty = GateResult(compared=0, failures=(), lines=(), max_regression_ratio=0.1)
+    assert not empty.passed
+    assert dataclasses.replace(empty, compared=1).passed
 
 
 def test_child_events_are_not_judged() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 
 from cost_datasets import TWIN, dataset, paired_runs
@@ -51,6 +54,17 @@ def test_few_noisy_batches_widen_the_bootstrap_only() -> None:
     assert check.row.high is not None
     bootstrap = check.levels.interval.high - check.levels.interval.low
     assert bootstrap > 1.2 * (check.row.high - check.row.low)
+
+
+def test_batches_that_the_clock_saw_as_nothing_are_left_out() -> None:
+    data = probed(1.05, batch_noise=0.01)
+    zero = data.op_ns_batches.with_columns(
+        op_ns=pl.col("op_ns") * (pl.int_range(pl.len()) % 11 > 0)
+    )
+    data = dataclasses.replace(data, op_ns_batches=zero)
+    (check,) = compare_levels(data, compare_configurations(data))
+    assert check.levels.values == (400, 400)
+    assert check.levels.interval is not None
 
 
 def test_commands_have_no_batches_to_check_by() -> None:

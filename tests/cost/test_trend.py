@@ -74,6 +74,16 @@ def test_what_does_not_grow_has_a_mean(shape: np.ndarray) -> None:
     assert row.mean is not None
 
 
+def test_growth_of_seven_percent_is_seen_and_of_three_is_not() -> None:
+    for factor, grows in ((1.07, True), (1.03, False)):
+        row = only(series(noisy(np.linspace(1, factor, 4000), sd=0.002)))
+        assert row.growing == grows
+
+
+def test_a_series_with_a_zero_has_no_verdict() -> None:
+    assert list(stabilities(list(series_of(series(np.array([1e6] * 20 + [0.0])))))) == []
+
+
 def codes(data: Dataset) -> set[AdviceCode]:
     (found,) = stabilities(list(series_of(data)))
     return {advice.code for advice in found.stability.advice}

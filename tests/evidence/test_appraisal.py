@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from excise.evidence.appraisal import (
     Submodule,
     appraise_cca,
     appraise_psa,
+    match_components,
     policy_of,
 )
 from excise.evidence.cca import verify_cca_token
@@ -24,6 +26,7 @@ from excise.evidence.corim.profiles import (
     TrustAnchor,
 )
 from excise.evidence.psa import verify_token
+from excise.evidence.psa.claims import read_components
 from excise.evidence.trust_vector import CLAIM_NAMES, Status, tier_of, worst
 from token_builders import (
     APPLICATION,
@@ -153,6 +156,8 @@ SOFTWARE: list[tuple[str, list[dict[int, Any]], str, str | None, int]] = [
      "its type is BL, the reference's ARoT", None, 33),
     ("version", [BOTH[0], component("ARoT", APPLICATION, version="1.1")],
      "its version is 1.1, the reference's 1.0", None, 33),
+    ("no version", [BOTH[0], component("ARoT", APPLICATION, version="")],
+     "its version is not stated, the reference's 1.0", None, 0),
     ("missing", [BOTH[0]], "ARoT 1.0 was not measured", "missing", 2),
     ("extra", [*BOTH, component("BL", b"\x0b" * 32)], "BL has no reference value", "extra", 33),
     ("changed", [BOTH[0], component("ARoT", b"\x0b" * 32, version="1.0")],
@@ -183,6 +188,20 @@ def test_software_is_compared_in_everything_a_reference_states(
         loose = _appraise(claims, known, policy=STRICT.allowing([name])).vector.values()
         passes = not reason or name == switch
         assert (loose["executables"] == 2) == passes, name
+
+
+def test_a_digest_of_another_length_than_its_references_algorithm_is_refused() -> None:
+    # No document gives such a reference; whoever makes one by hand is told of it.
+    (measured,), _ = read_components([component()])
+    (right,) = store().values_for(IMPLEMENTATION)["qemu"]
+    for known, faults in (
+        (right, ()),
+        (
+            replace(right, algorithm="sha-384"),
+            ("PRoT: its digest has not the length of the reference's sha-384",),
+        ),
+    ):
+        assert match_components([measured], {"b": [known]}, policy=STRICT).faults == faults
 
 
 def test_changed_software_is_refused_even_where_extra_software_is_not() -> None:

@@ -221,6 +221,12 @@ def test_a_result_that_lacks_what_it_must_have_is_refused(
     assert check in _failed(_verify(_claims(**changes), max_age_s=600))
 
 
+@pytest.mark.parametrize("submods", [None, {}, []])
+def test_a_result_without_a_submodule_is_not_relied_on(submods: Any) -> None:
+    failed = _failed(_verify(_claims(submods=submods)))
+    assert failed["ear.status"].got == "no submodule"
+
+
 def test_the_names_of_the_newer_draft_are_read() -> None:
     claims = {
         "eat_profile": "tag:ietf.org,2026:rats/ear#03",

@@ -251,6 +251,8 @@ def test_blocks_reduce_to_medians_and_orphans_are_counted():
     assert pairs.baseline.tolist() == [15, 2]
     assert pairs.other.tolist() == [6, 5]
     assert (pairs.baseline_only, pairs.other_only) == (1, 1)
+    more = pair_blocks([1, 2, 3, 4], [1, 2], blocks=[1, 2, 3, 4], other_blocks=[1, 9])
+    assert (more.baseline_only, more.other_only) == (3, 1)
     result = compare_paired([1, 2], [3, 4], blocks=[0, 1], other_blocks=[1, 2])
     assert Note.BLOCKS_LEFT_OUT in result.notes
     assert result.ratio == pytest.approx(1.5)

@@ -46,6 +46,19 @@ def test_it_stops_at_the_first_look_that_is_narrow_enough():
     assert decisions[0].comparison.family == 5
 
 
+def test_an_interval_exactly_as_wide_as_asked_is_narrow_enough():
+    baseline, other = measure(np.random.default_rng(1), 40, 0.03)
+    wide = plan_looks(target_half_width_ratio=1e-9)
+    look = take_look(baseline, other, plan=wide)
+    interval = look.comparison.interval
+    half = np.log(interval.high / interval.low) / 2
+    assert look.half_width_ratio == pytest.approx(half, rel=1e-12)
+    reached = take_look(
+        baseline, other, plan=plan_looks(target_half_width_ratio=look.half_width_ratio)
+    )
+    assert reached.decision is Decision.STOP_REACHED
+
+
 def test_it_says_when_the_target_was_not_reached():
     plan = plan_looks(last=80, target_half_width_ratio=1e-4)
     look = take_look(*measure(np.random.default_rng(2), 80, 0.05), plan=plan)

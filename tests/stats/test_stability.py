@@ -32,6 +32,7 @@ def test_a_slow_first_run_is_named_in_place_or_apart():
     assert codes(np.concatenate(([6.7], values))) == {AdviceCode.FIRST_RUN_OUTLIER}
     assert codes(values, first=6.7) == {AdviceCode.FIRST_RUN_OUTLIER}
     assert codes(values, first=1.0) == set()
+    assert codes(values, first=0.1) == {AdviceCode.FIRST_RUN_OUTLIER}  # faster is as odd
     found = judge_stability(values, first=6.7).advice[0]
     assert "6.7" in found.found
     assert "first run" in found.action

@@ -19,6 +19,7 @@ from excise.stats import (
     quantile_interval,
     summarise,
 )
+from excise.stats.autocorrelation import time_from_autocorrelation
 
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -77,6 +78,12 @@ def test_integrated_time_of_an_ar1_series_is_what_theory_says(rho):
     rng = np.random.default_rng(11)
     times = [integrated_autocorrelation_time(ar1(rng, 20_000, rho)) for _ in range(10)]
     assert np.mean(times) == pytest.approx((1 + rho) / (1 - rho), rel=0.1)
+
+
+def test_the_integrated_time_sums_pairs_while_they_are_positive_and_do_not_rise():
+    # Gamma: 1.5, 0.3, then 0.5 that counts as 0.3, then -0.1 that ends the sum.
+    rho = np.array([1.0, 0.5, 0.2, 0.1, 0.3, 0.2, -0.2, 0.1, 0.4, 0.4])
+    assert time_from_autocorrelation(rho) == pytest.approx(2 * (1.5 + 0.3 + 0.3) - 1)
 
 
 def test_strong_dependence_leaves_few_effective_values_and_no_tail_interval():
