@@ -217,8 +217,8 @@ def booted(image: Path, folder: Path, *more: str, offset: int) -> Iterator[SshTa
     port = free_port()
     command = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none"]
     command += ["-machine", "graphics=off", "-accel", "tcg,thread=multi"]
-    # QEMU 7.2 loses halves of vector registers over XSAVEOPT: NumPy and Polars then crash or
-    # give wrong sums.
+    # QEMU 7.2 miscalculates with vectors: with XSAVEOPT Polars crashed and gave wrong sums, never
+    # without. (Polars needs AVX2, without which other guests are.)
     command += ["-cpu", "max,xsaveopt=off"]
     command += ["-m", "768", "-smp", "2", "-serial", f"file:{folder / 'console.log'}"]
     command += ["-drive", f"file={disk},format=raw,if=none,id=root,cache=unsafe"]
