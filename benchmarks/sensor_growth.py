@@ -56,12 +56,17 @@ LONG = 1000
 Points = tuple[list[int], list[float]]
 
 
+def stands_still(rows: list[dict[str, Any]]) -> bool:
+    """Return whether the transactions add no entries to the list."""
+    return bool(rows[0]["entries"] == rows[-1]["entries"])
+
+
 def series(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Points]:
     """Return entries of the list and nanoseconds, by way of collecting and what was timed.
 
     Where the list stands still, the transaction's number from 1 in place of its entries.
     """
-    still = rows[0]["entries"] == rows[-1]["entries"]
+    still = stands_still(rows)
     found = {}
     for name, key in (("incremental", "incremental"), ("whole log", "whole")):
         read = [row for row in rows if f"{key}_ns" in row]
@@ -138,6 +143,7 @@ def chart(rows: list[dict[str, Any]]) -> Chart:
         unit="ns",
         caption="Time of collect without the PCRs, incremental and of the whole log",
         axis="time of collect",
+        run_axis="transaction" if stands_still(rows) else "entries of the list",
     )
 
 

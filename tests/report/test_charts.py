@@ -55,6 +55,14 @@ def test_every_chart_names_its_axis_with_its_unit(example: Report, kind: str) ->
         assert chart.title in svg_texts(chart)
 
 
+def test_the_axis_of_runs_says_what_is_counted() -> None:
+    chart = chart_of("run_order", samples(5.0, 6.0))
+    assert "run number" in svg_texts(chart)
+    texts = svg_texts(dataclasses.replace(chart, run_axis="entries of the list"))
+    assert "entries of the list" in texts
+    assert "run number" not in texts
+
+
 def test_an_axis_is_logarithmic_above_a_range_of_twenty() -> None:
     linear = chart_spec(chart_of("distribution", samples(1.0, 2.0, 20.0)))
     wide = chart_spec(chart_of("distribution", samples(1.0, 2.0, 20.1)))

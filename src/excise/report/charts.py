@@ -262,7 +262,9 @@ def _colour_stroke(names: Sequence[str]) -> alt.Stroke:
 def _sample_tooltip(chart: Chart) -> list[alt.Tooltip]:
     import altair as alt
 
-    run = [alt.Tooltip("run:Q", title="run")] if any("run" in row for row in chart.rows) else []
+    run = []
+    if any("run" in row for row in chart.rows):
+        run = [alt.Tooltip("run:Q", title=visible(chart.run_axis), format=",d")]
     return [
         alt.Tooltip("configuration:N", title="configuration"),
         *run,
@@ -275,7 +277,7 @@ def _sample_tooltip(chart: Chart) -> list[alt.Tooltip]:
 
 
 def _draw_run_order(chart: Chart) -> _Drawn:
-    """Draw each value against its run number, so that drift, warm-up and jumps are seen."""
+    """Draw each value against its run, so that drift, warm-up and jumps are seen."""
     import altair as alt
 
     names = order(chart.rows, "configuration")
@@ -296,7 +298,7 @@ def _draw_run_order(chart: Chart) -> _Drawn:
     x = alt.X(
         "run:Q",
         scale=alt.Scale(zero=False, nice=False, padding=8),
-        axis=alt.Axis(title="run number", format=",d", grid=False, tickMinStep=1),
+        axis=alt.Axis(title=visible(chart.run_axis), format=",d", grid=False, tickMinStep=1),
     )
     y = alt.Y("value:Q", scale=alt.Scale(**scale), axis=value_axis(chart, values, upright=True))
     base = alt.Chart().transform_filter("isValid(datum.value)").encode(

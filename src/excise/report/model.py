@@ -186,6 +186,7 @@ class Chart:
         unit: Unit of the value axis.
         caption: What the picture shows, in words, also its alternative text.
         axis: What the value axis shows, such as "time per operation".
+        run_axis: What `run` in the rows counts.
     """
 
     name: str
@@ -195,6 +196,7 @@ class Chart:
     unit: str
     caption: str
     axis: str = ""
+    run_axis: str = "run number"
 
     def __post_init__(self) -> None:
         """Refuse a name that is no file name, and more points than a page can draw."""
