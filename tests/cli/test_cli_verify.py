@@ -140,6 +140,19 @@ def test_a_policy_decides_over_files(tmp_path: Path, excise: Program) -> None:
     assert "policy.digests" in done.stdout
 
 
+def test_relative_names_of_a_policy_are_put_under_a_root(tmp_path: Path, excise: Program) -> None:
+    entries = files(5)
+    (tmp_path / "list").write_bytes(binary_list(entries))
+    (tmp_path / "sums").write_text(checksums(entries).replace("  /", "  "))
+    words = ["verify", "ima", tmp_path / "list", "--pcr", value(entries)]
+    assert excise(*words, "--policy", tmp_path / "sums").returncode == 1
+    assert excise(*words, "--policy", tmp_path / "sums", "--policy-root", "/").returncode == 0
+    for rest in (["--policy-root", "/"], ["--policy", tmp_path / "sums", "--policy-root", "x"]):
+        refused = excise(*words, *rest)
+        assert refused.returncode == 2
+        assert "--policy-root" in refused.stderr
+
+
 def test_violations_fail_report_or_are_ignored(tmp_path: Path, excise: Program) -> None:
     entries = [*files(3), violation(), *files(2, prefix="/bin/b")]
     (tmp_path / "list").write_bytes(binary_list(entries))

@@ -16,6 +16,7 @@ from excise.cli.verify import (
     ExcludeOption,
     FileKeyOption,
     PolicyOption,
+    PolicyRootOption,
     ReportOption,
     Sha1Option,
     ViolationsOption,
@@ -82,6 +83,7 @@ def verify(
         typer.Argument(metavar="URL...", help="Folders with one folder a host; paths or URLs."),
     ],
     policy: PolicyOption = None,
+    policy_root: PolicyRootOption = None,
     exclude: ExcludeOption = None,
     file_key: FileKeyOption = None,
     reference: Annotated[
@@ -175,7 +177,7 @@ def verify(
         memory_limit_bytes=parse_bytes(memory_limit),
     )
     hosts = find_hosts(places)
-    compiled = _policy(policy, exclude, file_key, reference, hosts)
+    compiled = _policy(policy, exclude, file_key, policy_root, reference, hosts)
     settings = Settings(
         policy_digest=compiled.digest if compiled is not None else None,
         violations=treatment_of(violations),
@@ -210,6 +212,7 @@ def show(
         str, typer.Argument(metavar="WHERE", help="The --state of `excise fleet verify`.")
     ],
     policy: PolicyOption = None,
+    policy_root: PolicyRootOption = None,
     exclude: ExcludeOption = None,
     since: SinceOption = None,
     packages: PackagesOption = None,
@@ -230,7 +233,7 @@ def show(
     from excise.fleet.stores import read_states
 
     moment = _moment(since)
-    compiled = read_policy(policy, exclude, None)
+    compiled = read_policy(policy, exclude, None, policy_root)
     with ExitStack() as stack:
         outputs = _Outputs(stack, report=report, candidates=candidates, results=results)
         states = read_states(state)
@@ -299,16 +302,17 @@ def _policy(
     policies: list[str] | None,
     excludes: list[str] | None,
     keys: list[str] | None,
+    root: str | None,
     reference: str | None,
     hosts: Mapping[str, str],
 ) -> Policy | None:
     if reference is not None:
-        if policies or excludes or keys:
+        if policies or excludes or keys or root:
             raise UsageError("--reference takes the place of --policy, --exclude and --file-key")
         from excise.fleet.reference import policy_of_host
 
         return policy_of_host(reference, hosts)
-    return read_policy(policies, excludes, keys)
+    return read_policy(policies, excludes, keys, root)
 
 
 def _answers(

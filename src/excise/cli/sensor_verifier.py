@@ -9,7 +9,7 @@ import typer
 from excise.cli.daa_options import group_verifier
 from excise.cli.options import read_input
 from excise.cli.serving import ListenOption, TlsCertificateOption, TlsKeyOption, serve_app
-from excise.cli.verify import ExcludeOption, PolicyOption, read_policy
+from excise.cli.verify import ExcludeOption, PolicyOption, PolicyRootOption, read_policy
 
 
 def verifier(
@@ -39,6 +39,7 @@ def verifier(
         ),
     ] = None,
     policy: PolicyOption = None,
+    policy_root: PolicyRootOption = None,
     exclude: ExcludeOption = None,
     revoked_keys: Annotated[
         str | None,
@@ -93,7 +94,7 @@ def verifier(
     daa = group_verifier(
         group, rule=rule, revoked_keys=revoked_keys, revoked_pseudonyms=revoked_pseudonyms
     )
-    references = read_policy(policy, exclude, None)
+    references = read_policy(policy, exclude, None, policy_root)
     key = None
     if signing_key is not None:
         key = read_private_key(read_input(signing_key), source=signing_key, curve="P-256")

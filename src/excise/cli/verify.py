@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,7 +78,17 @@ PolicyOption = Annotated[
     typer.Option(
         "--policy",
         metavar="FILE",
-        help="Reference digests: sha256sum lists, keylime policies, or a compiled policy.",
+        help="Reference digests: sha256sum lists, rpm -qa --dump, keylime policies, or a compiled "
+        "policy.",
+        show_default=False,
+    ),
+]
+PolicyRootOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy-root",
+        metavar="DIR",
+        help="Where relative names of checksum lists are put, such as /.",
         show_default=False,
     ),
 ]
@@ -205,13 +216,18 @@ def proven_values(
 
 
 def read_policy(
-    policies: list[str] | None, excludes: list[str] | None, keys: list[str] | None
+    policies: list[str] | None,
+    excludes: list[str] | None,
+    keys: list[str] | None,
+    root: str | None = None,
 ) -> Policy | None:
     """Return the policy of the named files, None where none is named.
 
     Raises:
         ExciseError: If one cannot be read, or they do not go together.
     """
+    if root is not None and not policies:
+        raise UsageError("--policy-root is of a policy, and none was given", hint="Give --policy")
     if not policies and not excludes and not keys:
         return None
     from excise.evidence.policy.files import read_policy_files
@@ -220,6 +236,7 @@ def read_policy(
         [Path(name) for name in policies or []],
         excludes=[Path(name) for name in excludes or []],
         keys=[Path(name) for name in keys or []],
+        root=os.fsencode(root) if root is not None else None,
     )
 
 

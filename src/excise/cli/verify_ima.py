@@ -16,6 +16,7 @@ from excise.cli.verify import (
     PcrOption,
     PcrsOption,
     PolicyOption,
+    PolicyRootOption,
     QuoteOption,
     ReportOption,
     SelectionOption,
@@ -49,6 +50,7 @@ def ima(
     nonce: NonceOption = None,
     allow_sha1: Sha1Option = False,
     policy: PolicyOption = None,
+    policy_root: PolicyRootOption = None,
     exclude: ExcludeOption = None,
     file_key: FileKeyOption = None,
     violations: ViolationsOption = "report",
@@ -90,7 +92,7 @@ def ima(
     treatment = treatment_of(violations)
     values = pcr_values(pcr, pcrs, selection, quote_file)
     given, results = proven_values(values, quote_file, signature, key, nonce, allow_sha1=allow_sha1)
-    compiled = read_policy(policy, exclude, file_key)
+    compiled = read_policy(policy, exclude, file_key, policy_root)
     before = _read_checkpoint(checkpoint)
     data = _list_input(measurement_list)
     found = verify_list(

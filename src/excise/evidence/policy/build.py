@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Final, TypeVar
 from excise.errors import FormatError
 from excise.evidence.policy.dsse import DSSE_PAYLOAD_TYPE, open_envelope
 from excise.evidence.policy.model import Description, Policy, assemble, compile_pattern
+from excise.evidence.policy.rpm import read_rpm_dump
 from excise.files import read_whole
 
 _T = TypeVar("_T")
@@ -69,8 +71,34 @@ class PolicyBuilder:
         if relative:
             self._notes.append(
                 f"{relative} of {digests} names of a checksum list are relative, and IMA's are "
-                "absolute: they match nothing unless a root is given"
+                "absolute: they match nothing unless a root is given (--policy-root)"
             )
+
+    def add_rpm_dump(self, source: Path | bytes, *, label: str = "rpm dump") -> None:
+        """Allow the files that `rpm -qa --dump` lists; names are absolute in it.
+
+        Raises:
+            FormatError: A line is none of a dump, with its number; or no file has a digest.
+        """
+        named = _label(source, label)
+        added, without = _reading(named, lambda: self._take_rpm(source))
+        if not added:
+            raise FormatError("no digest in it", source=named)
+        if without:
+            self._notes.append(
+                f"files of an rpm dump without a digest, which it does not allow: {without}"
+            )
+
+    def _take_rpm(self, source: Path | bytes) -> tuple[int, int]:
+        added = without = 0
+        with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as lines:
+            for name, algorithm, digest in read_rpm_dump(lines):
+                if digest:
+                    self._table.add(name, algorithm, digest)
+                    added += 1
+                else:
+                    without += 1
+        return added, without
 
     def add_excludes(self, source: Path | bytes, *, label: str = "exclude list") -> None:
         """Exclude names by a list of regular expressions, one a line, matched at their start.
