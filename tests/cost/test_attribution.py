@@ -83,6 +83,9 @@ def test_a_sum_above_the_total_is_shown_and_flagged() -> None:
     assert found.explained == pytest.approx(1.2)
     assert found.parts[-1].value == pytest.approx(-200.0)
     assert any("more than 100 %" in flag for flag in found.flags)
+    for value, flagged in ((1000.0, False), (1001.0, True)):
+        flags = attributed(event(0, "a", value)).flags
+        assert any("more than 100 %" in flag for flag in flags) == flagged
 
 
 def test_the_probe_is_a_row_of_its_own_after_the_children() -> None:
