@@ -45,6 +45,12 @@ def test_the_most_exact_source_of_each_stage_wins(files: tuple[bytes, ...]) -> N
     assert [run.task for run in reading.runs] == ["boot", "boot-kernel"]
 
 
+def test_a_log_whose_kernel_ends_after_systemds_makes_no_initrd_of_negative_length() -> None:
+    stages = _stages(_merged(TIME, LOG.replace(b"2.300000", b"3.305000")))
+    assert stages["kernel"] == (0, 3_300_000_000.0)
+    assert all(length >= 0 for _, length in stages.values())
+
+
 def test_entries_and_mode_are_an_event_of_the_boot() -> None:
     reading = _merged(TIME, BLAME, entries=444, mode="hmac")
     (entries,) = [event for event in reading.events if event.event == "ima_entries"]

@@ -32,6 +32,7 @@ from excise.evidence.corim import (
     verify_corim,
 )
 from excise.evidence.corim.schema import ALL_TAGS, COMID
+from excise.evidence.cose import sign1
 from excise.evidence.cose_key import read_key
 from token_builders import (
     FIRMWARE,
@@ -341,6 +342,22 @@ def test_an_unsigned_document_is_refused_where_signed_is_required() -> None:
         accept_corim(thief, options=options, source="x")
     with pytest.raises(Refused, match="not to be believed"):
         accept_corim(signed, options=CorimOptions(), source="x")  # no key to check it with
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({3: "text/plain"}, "the signed content is 'text/plain'"),
+        ({3: None}, "the signed content is None"),
+        ({8: None}, "the signature has no CoRIM meta"),
+    ],
+)
+def test_a_signature_over_something_else_makes_no_corim(headers: Any, reason: str) -> None:
+    sound = {3: "application/rim+cbor", 8: write_cbor({0: {0: "vendor"}})}
+    assert read_corim(sign1(corim(), private_key("vendor"), headers=sound)).signer == "vendor"
+    kept = {key: value for key, value in {**sound, **headers}.items() if value is not None}
+    with pytest.raises(FormatError, match=reason):
+        read_corim(sign1(corim(), private_key("vendor"), headers=kept))
 
 
 def test_a_signature_that_is_over_is_refused() -> None:
