@@ -13,6 +13,7 @@ from excise.campaign.spec import Campaign, Configuration, Task
 from excise.capture.journal import Event
 from excise.capture.store import JOURNAL
 from excise.cost.explain import attributions
+from excise.cost.lint import lint_dataset, read_rules
 from excise.errors import SpecError
 from excise.events.load import load_capture
 
@@ -53,6 +54,32 @@ def test_events_of_every_run_stand_in_the_journal_after_the_runs(tmp_path: Path)
     assert plain.total > 9_000_000
     assert sum(part.value for part in plain.parts if part.depth == 0) == pytest.approx(plain.total)
     assert "evidence_get" in [part.event for part in plain.parts]
+
+
+def test_what_the_client_took_is_told_from_what_was_measured_around_it(tmp_path: Path) -> None:
+    run_campaign(campaign(), tmp_path / "c")
+    every = events(tmp_path / "c")
+    first = [event for event in every if event.sequence == every[0].sequence]
+    found = {f"{event.layer}|{event.event}": event for event in first}
+    assert found["host|total"].value == 9_000_000.0
+    assert found["host|total"].parent is None
+    assert found["host|evidence_get"].parent == "host|total"
+    assert found["ta|cmd_total"].parent == "host|evidence_get"
+    dataset = load_capture(tmp_path / "c")
+    (plain, _twin) = attributions(dataset)
+    assert [part.event for part in plain.parts if part.role == "child"][:1] == ["total"]
+
+
+def test_the_steps_of_a_client_add_up_to_its_own_total(tmp_path: Path) -> None:
+    planned = campaign(ATTESTER.replace("9000", "5000"))
+    task = msgspec.structs.replace(planned.tasks[0], name="attestation")
+    run_campaign(msgspec.structs.replace(planned, tasks=[task]), tmp_path / "c")
+    found = {
+        check.id: check.outcome
+        for result in lint_dataset(load_capture(tmp_path / "c"), read_rules())
+        for check in result.checks
+    }
+    assert found["lint.identity.ra-perf.total"] == "PASSED"
 
 
 @pytest.mark.parametrize("script", ["echo nothing", "printf '\\377\\376'", "true"])

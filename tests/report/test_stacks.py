@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -66,6 +67,22 @@ def test_each_bar_is_a_run_with_its_steps_in_order_and_what_is_in_none() -> None
     assert [row["low"] for row in one[1:]] == [row["high"] for row in one[:-1]]
     assert one[-1]["high"] == START + sum(STEPS.values()) + 4
     assert "the first run, 41.0 ms, is not drawn" in found.caption
+
+
+def test_steps_within_the_clients_own_total_are_the_steps() -> None:
+    inner = sum(STEPS.values())
+    wholes = [
+        Event(sequence=number, layer="host", event="total", value=inner, unit="ns")
+        for number in range(13)
+    ]
+    held = [
+        msgspec.structs.replace(record, parent="host|total")
+        if isinstance(record, Event)
+        else record
+        for record in records(12)
+    ]
+    [found] = stack_charts(dataset([*held, *wholes]))
+    assert found.rows == chart().rows
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("us", 1e3), ("ms", 1e6), ("s", 1e9)])

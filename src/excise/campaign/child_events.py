@@ -73,7 +73,8 @@ def _records(capture: Capture, run: Run, task: Task) -> list[Record]:
     source = f"{RAW}/{raw_name(run.sequence)}"
     try:
         data = (capture.path / source).read_bytes()
-        found = read(data, options=Options(source=source, task=task.name), format_name=task.events)
+        options = Options(source=source, task=task.name, inner_total=True)
+        found = read(data, options=options, format_name=task.events)
     except OSError as error:
         return [Loss(source=source, reason=f"cannot be read ({error.strerror})")]
     except FormatError as error:

@@ -291,7 +291,7 @@ def _emit(groups: Sequence[_Group], options: Options, tree: Tree) -> None:
                 error=None if group.total else "the line that measures the whole run is missing",
             )
         )
-        tree.events.extend(_events(sequence, group, mode))
+        tree.events.extend(_events(sequence, group, mode, inner_total=options.inner_total))
 
 
 def _phase(group: _Group, run: int) -> Phase:
@@ -316,9 +316,11 @@ def _configuration(mode: str, modes: set[str], options: Options) -> str:
     return f"{options.configuration}/{mode}"
 
 
-def _events(sequence: int, group: _Group, mode: str) -> list[Event]:
+def _events(sequence: int, group: _Group, mode: str, *, inner_total: bool) -> list[Event]:
     """Return the child events of one run, each under its nearest container that is present."""
-    present = {mark.name for mark in group.marks}
+    marks = _all(group) if inner_total else group.marks
+    present = {mark.name for mark in marks}
+    whole = group.total.name if inner_total and group.total else None
     return [
         Event(
             sequence=sequence,
@@ -326,10 +328,10 @@ def _events(sequence: int, group: _Group, mode: str) -> list[Event]:
             event=mark.event,
             value=float(mark.value_ns),
             unit="ns",
-            parent=_parent(mark, present),
+            parent=None if mark.name == whole else _parent(mark, present) or whole,
             labels=_labels(mark, mode),
         )
-        for mark in group.marks
+        for mark in marks
     ]
 
 

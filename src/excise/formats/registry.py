@@ -59,12 +59,15 @@ class Options:
         configuration: Configuration name; None leaves it to the bytes, where they tell it.
         task: Task name; "" leaves it to the bytes, where they tell it.
         clock_hz: Frequency of a cycle counter, in Hz, for tables in cycles.
+        inner_total: What the bytes call a run's total becomes an event that holds the others, where
+            the format has one: the run itself is timed from outside.
     """
 
     source: str = "-"
     configuration: str | None = None
     task: str = ""
     clock_hz: float | None = None
+    inner_total: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

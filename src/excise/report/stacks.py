@@ -18,6 +18,7 @@ BARS: Final = 240
 _PARTS: Final = 8
 _CONFIGURATIONS: Final = 8
 _MIN_RUNS: Final = 3
+_INNER_TOTAL: Final = "host|total"  # the client's own total, where the run was timed outside it
 _NANOSECONDS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -47,8 +48,12 @@ def stack_charts(dataset: Dataset) -> Iterator[Chart]:
 def _parts(dataset: Dataset) -> pl.DataFrame:
     """Return one row for each run and part: task, configuration, run, phase, wall_ns, part, ns."""
     unit = pl.col("unit").cast(pl.String).replace_strict(_NANOSECONDS, default=None)
+    name = pl.concat_str("layer", "event", separator="|", ignore_nulls=True)
+    parent = pl.col("parent").cast(pl.String)
     events = (
-        dataset.events.filter(pl.col("parent").is_null())
+        dataset.events.filter(
+            (parent.is_null() & (name != _INNER_TOTAL)) | (parent == _INNER_TOTAL)
+        )
         .with_columns(part=pl.col("event").cast(pl.String), ns=pl.col("value") * unit)
         .drop_nulls("ns")
         .group_by("sequence", "part", maintain_order=True)
