@@ -21,7 +21,7 @@ from excise.evidence.corim import load_store
 from excise.evidence.psa import PROFILE_1, PROFILE_2, PROFILE_TFM, Profile, verify_token
 from excise.perf import Recorder
 from software_tpm import SoftwareTpm
-from token_builders import NONCE
+from token_builders import NONCE, public_key
 from verifier_runner import running
 
 
@@ -122,6 +122,12 @@ def test_a_challenge_is_answered_measured_and_affirmed(
         assert "1 attestation: 1 warning" in done.stderr
         assert "FAILED ear.status  PSA_IOT is warning" in done.stderr
         assert "executables is 33, some software is not recognised (PRoT measures " in done.stderr
+        # What another key signed is nobody's result, whatever it says.
+        (tmp_path / "other.pem").write_text(public_key("other").pem())
+        done = excise("attester", *files, "--url", url, "--verifier-key", "other.pem", "--loop", 2)
+        assert done.returncode == 1
+        assert "2 attestations: 2 not to be believed" in done.stderr
+        assert "FAILED ear.signature  does not verify" in done.stderr
         # A device whose key is not registered is contraindicated.
         other = generate_key("software")
         done = excise("attester", *files, "--url", url, "--key-hex", other.hex(), "--json")

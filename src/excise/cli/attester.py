@@ -267,9 +267,13 @@ def _told(outcomes: list[Attested]) -> str:
 
 
 def _counts(outcomes: list[Attested]) -> Counter[str]:
-    return Counter(
-        one.status.value if one.status is not None else "not verified" for one in outcomes
-    )
+    return Counter(_word(one) for one in outcomes)
+
+
+def _word(one: Attested) -> str:
+    if one.status is None:
+        return "not verified"
+    return one.status.value if one.believed else "not to be believed"
 
 
 def _print_key(packed: PackedKey, *, as_json: bool) -> None:
@@ -311,7 +315,8 @@ def _conclude(outcomes: list[Attested], *, as_json: bool) -> None:
         from excise.report.plain import visible
 
         typer.echo(_told(outcomes), err=True)
-        for check in outcomes[-1].checks:
+        told = next((one for one in reversed(outcomes) if not one.affirming), outcomes[-1])
+        for check in told.checks:
             if check.outcome == "FAILED":
                 typer.echo(visible(f"  {check.outcome} {check.id}  {check.got}"), err=True)
                 if check.detail:

@@ -46,6 +46,12 @@ class Attested:
     checks: tuple[Check, ...] = ()
 
     @property
+    def believed(self) -> bool:
+        """Return whether all but the status holds: else the status is anybody's word."""
+        failed = {check.id for check in self.checks if check.outcome is Outcome.FAILED}
+        return self.status is not None and failed <= {"ear.status"}
+
+    @property
     def affirming(self) -> bool:
         """Return whether the result holds and is affirming; true without a server."""
         if self.status is None:
