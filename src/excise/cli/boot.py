@@ -9,6 +9,7 @@ import typer
 from excise.cli.options import (
     FormatOption,
     JsonOption,
+    PrivateOption,
     capture_written_later,
     open_dataset,
     print_json,
@@ -44,9 +45,7 @@ def show(
     all_parts: Annotated[
         bool, typer.Option("--all", help="Print every unit, initcall and quiet time.")
     ] = False,
-    private: Annotated[
-        bool, typer.Option("--private", help="Also show facts that name the host.")
-    ] = False,
+    private: PrivateOption = False,
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -12,6 +12,7 @@ from excise.cli.options import (
     JsonOption,
     MarginOption,
     MetricOption,
+    OtherConditionsOption,
     margin_of,
     open_dataset,
     print_report,
@@ -33,9 +34,7 @@ def compare(
     ] = None,
     metric: MetricOption = None,
     margin: MarginOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Compare captures made under different conditions.")
-    ] = False,
+    force: OtherConditionsOption = False,
     bootstrap: Annotated[
         bool,
         typer.Option(

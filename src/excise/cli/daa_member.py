@@ -17,7 +17,7 @@ from excise.cli.daa_options import (
     message_bytes,
     say_rule,
 )
-from excise.cli.options import JsonOption, print_json, read_input, written_later
+from excise.cli.options import CaOption, JsonOption, print_json, read_input, written_later
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,12 +103,7 @@ def join(
             show_default=False,
         ),
     ] = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            "--ca", metavar="FILE", help="Certificates to trust for TLS.", show_default=False
-        ),
-    ] = None,
+    ca: CaOption = None,
     nonce: Annotated[
         str | None,
         typer.Option(

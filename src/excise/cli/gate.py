@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import CaptureArgument, JsonOption, MetricOption, open_dataset, print_json
+from excise.cli.options import (
+    CaptureArgument,
+    JsonOption,
+    MetricOption,
+    OtherConditionsOption,
+    open_dataset,
+    print_json,
+)
 from excise.errors import CaptureError, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +34,7 @@ def gate(
         str, typer.Option("--max-regression", help="Largest cost that passes, such as 2%.")
     ] = "2%",
     metric: MetricOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Compare captures made under different conditions.")
-    ] = False,
+    force: OtherConditionsOption = False,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Also fail where the data cannot rule out a larger cost."),

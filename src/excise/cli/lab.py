@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from excise.cli import lab_boot, lab_demo, lab_hmac, lab_kernel, lab_trace
+from excise.cli.lab_options import JobsOption, KernelOption, MachineOption, PresetsOption
 from excise.cli.options import FormatOption, JsonOption, print_json, print_report, split_words
 from excise.cli.steps import guests_bar
 from excise.errors import UsageError
@@ -30,19 +31,6 @@ app.command("hmac")(lab_hmac.hmac)
 app.command("demo")(lab_demo.demo)
 app.command("trace")(lab_trace.trace)
 
-PresetsOption = Annotated[
-    str,
-    typer.Option("--preset", "-p", help="Presets, joined by commas; the first is the baseline."),
-]
-KernelOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--kernel",
-        "-k",
-        help="Kernel: a series such as 6.12, a package, own, or a bzImage. [default: 6.12]",
-        show_default=False,
-    ),
-]
 ModulesOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,10 +38,6 @@ ModulesOption = Annotated[
         help="Folder lib/modules/RELEASE of a kernel given by path; once for each --kernel.",
         show_default=False,
     ),
-]
-MachineOption = Annotated[
-    str | None,
-    typer.Option("--machine", help="TOML file with a [machine] table.", show_default=False),
 ]
 OutputOption = Annotated[
     str | None, typer.Option("-o", "--output", help="Capture to write.", show_default=False)
@@ -66,9 +50,6 @@ WorkloadOption = Annotated[
         help="syscalls, or some of them joined by commas (null, open_close, create_0k/ext4, ...).",
     ),
 ]
-
-
-JobsOption = Annotated[int, typer.Option("--jobs", "-j", help="Guests at a time.", min=1)]
 
 
 @app.command("list")

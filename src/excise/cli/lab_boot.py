@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from excise.cli.lab_options import GoOnOutputOption, JobsOption, KernelOption, MachineOption
 from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report, split_words
 from excise.errors import UsageError
 
@@ -22,15 +23,7 @@ def boot(
             "files with rules.",
         ),
     ] = "off,few,tcb",
-    kernel: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--kernel",
-            "-k",
-            help="Kernel: a series such as 6.12, a package, own, or a bzImage. [default: 6.12]",
-            show_default=False,
-        ),
-    ] = None,
+    kernel: KernelOption = None,
     cmdline: Annotated[
         str, typer.Option("--cmdline", help="Words for the kernel's command line.")
     ] = "",
@@ -47,14 +40,9 @@ def boot(
         str,
         typer.Option("--root", help="debian (systemd) or initramfs (nothing but the lab's init)."),
     ] = "debian",
-    machine: Annotated[
-        str | None,
-        typer.Option("--machine", help="TOML file with a [machine] table.", show_default=False),
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Guests at a time.", min=1)] = 1,
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="Capture to write, or to go on with.")
-    ] = "boots.excise",
+    machine: MachineOption = None,
+    jobs: JobsOption = 1,
+    output: GoOnOutputOption = "boots.excise",
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from excise.cli.lab_options import GoOnOutputOption
 from excise.cli.options import (
     FormatOption,
     JsonOption,
-    capture_written_later,
     open_dataset,
     print_report,
 )
@@ -35,15 +35,7 @@ def hmac(
     root: Annotated[
         str, typer.Option("--root", help="What boots: debian (systemd) or initramfs.")
     ] = "debian",
-    output: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Capture to write, or to go on with.",
-            callback=capture_written_later,
-        ),
-    ] = "hmac.excise",
+    output: GoOnOutputOption = "hmac.excise",
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -7,16 +7,19 @@ from typing import Annotated
 
 import typer
 
-from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report, split_words
+from excise.cli.lab_options import JobsOption, PresetsOption
+from excise.cli.options import (
+    CaptureOutputOption,
+    FormatOption,
+    JsonOption,
+    open_dataset,
+    print_report,
+    split_words,
+)
 
 
 def trace(
-    preset: Annotated[
-        str,
-        typer.Option(
-            "--preset", "-p", help="Presets, joined by commas; the first is the baseline."
-        ),
-    ] = "none,apparmor,selinux-enforcing,tomoyo-enforcing,landlock",
+    preset: PresetsOption = "none,apparmor,selinux-enforcing,tomoyo-enforcing,landlock",
     workload: Annotated[
         str | None,
         typer.Option(
@@ -34,10 +37,8 @@ def trace(
         str | None,
         typer.Option("--modules", help="Folder of a kernel's modules.", show_default=False),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Guests at a time.", min=1)] = 1,
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="Capture to write.")
-    ] = "hooks.excise",
+    jobs: JobsOption = 1,
+    output: CaptureOutputOption = "hooks.excise",
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -123,6 +123,33 @@ ReportOutputOption = Annotated[
         callback=report_written_later,
     ),
 ]
+CaptureOutputOption = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="CAPTURE",
+        help="Capture to write.",
+        callback=capture_written_later,
+    ),
+]
+ReplaceOption = Annotated[bool, typer.Option("--force", help="Replace the capture if it exists.")]
+OtherConditionsOption = Annotated[
+    bool, typer.Option("--force", help="Compare captures made under different conditions.")
+]
+PrivateOption = Annotated[
+    bool, typer.Option("--private", help="Also show facts that name the host.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the order.")]
+ProgressOption = Annotated[
+    bool, typer.Option("--progress/--no-progress", help="Show progress on a terminal.")
+]
+CaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca", metavar="FILE", help="Certificates to trust for TLS (PEM).", show_default=False
+    ),
+]
 CaptureArgument = Annotated[
     str,
     typer.Argument(

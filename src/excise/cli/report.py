@@ -12,6 +12,7 @@ from excise.cli.options import (
     ChartsOption,
     MarginOption,
     MetricOption,
+    PrivateOption,
     margin_of,
     open_dataset,
 )
@@ -51,9 +52,7 @@ def report(
     ] = None,
     metric: MetricOption = None,
     margin: MarginOption = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Also print facts that name the host.")
-    ] = False,
+    private: PrivateOption = False,
 ) -> None:
     """Write a report: comparison, charts, attribution, checks, facts, losses.
 

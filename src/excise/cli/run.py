@@ -10,6 +10,7 @@ import typer
 
 from excise.cli.options import (
     JsonOption,
+    ProgressOption,
     margin_of,
     open_dataset,
     print_json,
@@ -109,9 +110,7 @@ def run(
             "--ignore-failure", "-i", help="Exit 0 also where every run of a task failed."
         ),
     ] = False,
-    progress: Annotated[
-        bool, typer.Option("--progress/--no-progress", help="Show progress on a terminal.")
-    ] = True,
+    progress: ProgressOption = True,
     as_json: JsonOption = False,
 ) -> None:
     """Run a campaign, or resume it: the same command goes on where it stopped.

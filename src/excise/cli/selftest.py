@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from excise.cli.options import (
+    CaptureOutputOption,
     FormatOption,
     JsonOption,
     MetricOption,
-    capture_written_later,
+    ProgressOption,
+    ReplaceOption,
+    SeedOption,
     open_dataset,
     print_report,
 )
@@ -43,20 +46,7 @@ TreeOption = Annotated[
         show_default=False,
     ),
 ]
-OutputOption = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="CAPTURE",
-        help="Capture to write.",
-        show_default=False,
-        callback=capture_written_later,
-    ),
-]
-ProgressOption = Annotated[
-    bool, typer.Option("--progress/--no-progress", help="Show progress on a terminal.")
-]
+BlocksOption = Annotated[int, typer.Option("--blocks", min=1, help="Measured blocks.")]
 
 
 @app.command("bench")
@@ -71,7 +61,7 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    blocks: Annotated[int, typer.Option("--blocks", min=1, help="Measured blocks.")] = 15,
+    blocks: BlocksOption = 15,
     kernel: Annotated[
         str | None,
         typer.Option(
@@ -82,7 +72,7 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the order.")] = 1,
+    seed: SeedOption = 1,
     use: Annotated[
         bool,
         typer.Option("--use/--no-use", help="Do one operation of each kind twice after a load."),
@@ -104,10 +94,8 @@ def bench(
             help="Count instructions of each library's start, if valgrind is installed.",
         ),
     ] = True,
-    output: OutputOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the capture if it exists.")
-    ] = False,
+    output: CaptureOutputOption = "selftests.excise",
+    force: ReplaceOption = False,
     progress: ProgressOption = True,
     format_name: FormatOption = None,
     as_json: JsonOption = False,
@@ -126,7 +114,7 @@ def bench(
     from excise.cost.selftest_counted import counted_costs
     from excise.report.selftest import build_bench
 
-    path = _output_path(output or "selftests.excise", force=force)
+    path = _output_path(output, force=force)
     with (
         steps_bar(progress) as on_step,
         tempfile.TemporaryDirectory(prefix="excise-fips-") as folder,
@@ -348,7 +336,7 @@ def commands(
             show_default=False,
         ),
     ] = None,
-    blocks: Annotated[int, typer.Option("--blocks", min=1, help="Measured blocks.")] = 30,
+    blocks: BlocksOption = 30,
     cold: Annotated[
         bool,
         typer.Option("--cold/--no-cold", help="Also with the files dropped from the page cache."),
@@ -362,9 +350,9 @@ def commands(
     target: Annotated[
         str, typer.Option("--target", help="Half-width of the ratio's interval to reach.")
     ] = "5%",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the order.")] = 1,
+    seed: SeedOption = 1,
     metric: MetricOption = None,
-    output: OutputOption = None,
+    output: CaptureOutputOption = "selftest-commands.excise",
     progress: ProgressOption = True,
     format_name: FormatOption = None,
     as_json: JsonOption = False,
@@ -387,7 +375,7 @@ def commands(
     with steps_bar(progress) as on_step:
         place = make_tree(tree, packages=COMMAND_PACKAGES, on_step=on_step) if tree else host_tree()
     plan = plan_commands(words or [], tree=place, blocks=blocks, cold=cold, seed=seed)
-    path = Path(output or "selftest-commands.excise")
+    path = Path(output)
     with run_progress(plan.campaign.runs, shown=progress and sys.stderr.isatty()) as on_progress:
         finished = run_campaign(plan.campaign, path, on_progress=on_progress)
     if finished.interrupted:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from excise.cli.daa_options import TpmOption
-from excise.cli.options import JsonOption, print_json, read_input, written_later
+from excise.cli.options import CaOption, JsonOption, print_json, read_input, written_later
 from excise.cli.sensor_verifier import verifier
 from excise.errors import Refused, UsageError
 from excise.files import LIMIT_BYTES
@@ -67,12 +67,6 @@ MemberOption = Annotated[
     Path,
     typer.Option(
         "--member", metavar="FOLDER", help="The sensor's membership, of excise daa member join."
-    ),
-]
-CaOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca", metavar="FILE", help="Certificates to trust for TLS (PEM).", show_default=False
     ),
 ]
 DEFAULT_LIST = Path("/sys/kernel/security/ima/binary_runtime_measurements")

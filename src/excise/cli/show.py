@@ -10,6 +10,7 @@ from excise.cli.options import (
     FormatOption,
     JsonOption,
     MetricOption,
+    PrivateOption,
     open_dataset,
     print_json,
     print_report,
@@ -29,9 +30,7 @@ def show(
     ] = None,
     metric: MetricOption = None,
     format_name: FormatOption = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Also show facts that name the host.")
-    ] = False,
+    private: PrivateOption = False,
     list_references: Annotated[
         bool, typer.Option("--list", help="List the published data sets that ship with excise.")
     ] = False,

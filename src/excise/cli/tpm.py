@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from excise.cli.options import (
+    CaptureOutputOption,
     ChartsOption,
     FormatOption,
     JsonOption,
+    ProgressOption,
+    ReplaceOption,
     ReportOutputOption,
-    capture_written_later,
+    SeedOption,
     open_dataset,
     print_report,
     read_input,
@@ -113,23 +116,10 @@ def bench(
             help="Define an NV index of the owner's for NV_Read, and remove it afterwards.",
         ),
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the order.")] = 1,
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="CAPTURE",
-            help="Capture to write.",
-            callback=capture_written_later,
-        ),
-    ] = "tpm.excise",
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the capture if it exists.")
-    ] = False,
-    progress: Annotated[
-        bool, typer.Option("--progress/--no-progress", help="Show progress on a terminal.")
-    ] = True,
+    seed: SeedOption = 1,
+    output: CaptureOutputOption = "tpm.excise",
+    force: ReplaceOption = False,
+    progress: ProgressOption = True,
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
