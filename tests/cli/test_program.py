@@ -539,3 +539,15 @@ def test_an_interrupted_campaign_says_how_to_go_on_and_does(tmp_path: Path, numb
     again = subprocess.run(words, capture_output=True, check=False)
     assert again.returncode == 0
     assert again.stderr.endswith(b"(42 runs, 0 failed)\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_output_that_lacks_letters_gets_what_it_can_hold(encoding: str) -> None:
+    environment = {"PYTHONIOENCODING": encoding}
+    for words in (("demo",), ("daa", "verify", "--help")):
+        done = program(*words, environment=environment)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode(encoding)
+    done = program("demo", "--json", environment=environment)
+    told = json.loads(done.stdout.decode(encoding))
+    assert told == json.loads(program("demo", "--json").stdout)

@@ -7,7 +7,9 @@ interrupted · 141 the reader of the output has gone.
 from __future__ import annotations
 
 import atexit
+import codecs
 import gc
+import io
 import json
 import os
 import signal
@@ -32,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = list(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     _open_closed_streams()
+    _bear_encodings(as_json=_wants_json(words))
     # What is imported is no garbage. Looking for some of it there, and once more at the end, takes
     # a sixth of a short command's processor time.
     gc.disable()
@@ -91,6 +94,19 @@ def _open_closed_streams() -> None:
             os.dup2(descriptor, number)
             os.close(descriptor)
         setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def _bear_encodings(*, as_json: bool) -> None:
+    """Have what the encoding of an output lacks written as `?`, in JSON as an escape."""
+    codecs.register_error("json-escape", _json_escape)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="json-escape" if as_json else "replace")
+
+
+def _json_escape(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def _require_text(words: Sequence[str]) -> None:
