@@ -275,6 +275,25 @@ def test_a_tpm_without_the_curve_says_so() -> None:
         assert faulty.faults == 1
 
 
+@pytest.mark.parametrize(
+    ("capability", "lacks"), [(0, "the scheme ECDAA"), (2, "the command TPM2_Commit")]
+)
+def test_a_tpm_without_the_scheme_or_the_command_says_so(
+    swtpm: SoftwareTpm, capability: int, lacks: str
+) -> None:
+    number = capability.to_bytes(4, "big")
+
+    def without(command: bytes, answer: bytes) -> bytes | None:
+        if code(command) != GET_CAPABILITY or command[10:14] != number:
+            return None
+        body = b"\0" + number + bytes(4)  # no more, and none
+        return b"\x80\x01" + (10 + len(body)).to_bytes(4, "big") + answer[6:10] + body
+
+    faulty = Faulty(without)
+    assert probe(faulty.tcti(swtpm.tcti)).missing() == (lacks,)
+    assert faulty.faults == 1
+
+
 def test_a_tpm_that_signs_by_an_unknown_rule_is_refused(place: TpmKeyPlace, credential) -> None:
     def flip(command: bytes, answer: bytes) -> bytes | None:
         if code(command) != SIGN:

@@ -132,6 +132,14 @@ def test_the_interval_of_a_bench_holds_the_sum_of_new_extends() -> None:
     assert 0.92 <= held / 400 <= 0.98
 
 
+def test_an_interval_of_what_is_added_does_not_go_below_nothing() -> None:
+    wild = units(none=plain(1 * MS, sd_ns=50 * MS, n=5))
+    found = predict_added(wild, entries=10, mode="none")
+    assert found.low_ns == 0.0
+    assert found.high_ns is not None
+    assert found.high_ns > 2 * found.predicted_ns
+
+
 def test_a_stage_is_fitted_by_itself() -> None:
     boots = [b for b in boots_of(load("tpm-hmac-2024")) if b.stages_ns]
     model = fit_boots(boots, stage="userspace")
@@ -145,6 +153,8 @@ def test_boots_that_do_not_differ_determine_nothing() -> None:
     same = [boot("none", 444, 17 * S), boot("hmac", 444, 72 * S)]
     with pytest.raises(UsageError, match=r"2 boots do not determine .*another number of entries"):
         fit_boots(same)
+    with pytest.raises(UsageError, match=r"3 boots do not determine .*another number of entries"):
+        fit_boots([*same, boot("none", 444, 18 * S)])
     with pytest.raises(UsageError, match="no boots to fit"):
         fit_boots([])
     with pytest.raises(UsageError, match=r"mode 'hmac' is not known.*excise tpm bench"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from excise.errors import UsageError
 from excise.evidence.appraisal import VERAISON, appraise_psa
-from excise.evidence.base64text import encode_base64url
+from excise.evidence.base64text import decode_base64, encode_base64url
 from excise.evidence.checks import Check, Outcome
 from excise.evidence.cose_key import read_key
 from excise.evidence.ear import (
@@ -260,6 +260,15 @@ def test_a_token_signed_with_the_public_key_as_a_secret_is_refused() -> None:
     tag = hmac.new(KEY.pem().encode(), signed.encode(), hashlib.sha256).digest()
     result = verify_ear(f"{signed}.{encode_base64url(tag)}", KEY, nonce=NONCE)
     assert {"ear.algorithm", "ear.signature"} <= set(_failed(result))
+
+
+def test_a_signature_of_another_length_is_refused_though_its_numbers_are_right() -> None:
+    head, claims, signature = _sign(_claims()).split(".")
+    raw = decode_base64(signature, field="signature")
+    padded = encode_base64url(b"\0" + raw[:32] + b"\0" + raw[32:])
+    for held, failed in ((signature, set()), (padded, {"ear.signature"})):
+        result = verify_ear(f"{head}.{claims}.{held}", KEY, nonce=NONCE)
+        assert {c.id for c in result.checks if c.outcome is Outcome.FAILED} == failed
 
 
 def test_a_key_in_the_header_is_ignored() -> None:

@@ -71,6 +71,15 @@ def test_outliers_are_counted_by_the_mad():
     assert count_outliers([1.0] * 9 + [100.0]) == 0
 
 
+def test_one_outlier_in_a_hundred_is_no_word_worth_and_two_are():
+    values = clean(np.random.default_rng(7))[:100]
+    for places, told in (([50], False), ([30, 60], True)):
+        odd = values.copy()
+        odd[places] = 2.0
+        assert count_outliers(odd) == len(places)
+        assert (AdviceCode.OUTLIERS in codes(odd)) == told
+
+
 def test_coarse_values_are_told_their_step():
     values = np.round(clean(np.random.default_rng(7)), 2)
     assert codes(values) == {AdviceCode.COARSE_RESOLUTION}
