@@ -23,6 +23,7 @@ from excise.capture.journal import Aggregate
 from excise.capture.manifest import Fact
 from excise.cost.comparison import Comparison, Comparisons, compare_configurations, compare_datasets
 from excise.errors import Refused, UsageError
+from excise.events.dataset import Dataset
 from excise.stats import AAOutcome, Verdict
 
 
@@ -292,8 +293,50 @@ def test_captures_of_one_machine_are_compared_and_drift_is_warned_of() -> None:
 def test_captures_with_nothing_in_common_are_a_usage_error() -> None:
     first = dataset(paired_runs({"none": 1.0}, task="x", blocks=3))
     second = dataset(paired_runs({"none": 1.0}, task="y", blocks=3))
-    with pytest.raises(UsageError, match="no task and configuration in common"):
+    with pytest.raises(UsageError, match=r"no task in common\. Tasks: x against y"):
         compare_datasets(first, second)
+    several = dataset(paired_runs({"b": 1.0, "c": 1.0}, task="x", blocks=3))
+    with pytest.raises(UsageError, match="Configurations: none against b, c") as caught:
+        compare_datasets(first, several)
+    assert "no task has a figure under the same configuration" in str(caught.value)
+
+
+def test_the_only_configurations_of_two_captures_are_compared_whatever_their_names() -> None:
+    before = dataset(paired_runs({"before": 1.0}), name="one")
+    after = dataset(paired_runs({"patched": 1.2}, seed=2), name="two")
+    (row,) = compare_datasets(before, after).rows
+    assert (row.baseline, row.configuration) == ("before", "patched")
+    assert row.ratio == pytest.approx(1.2, rel=0.01)
+    assert row.low is not None
+    assert row.high is not None
+    assert row.low < 1.2 < row.high
+
+
+def _with_a_boot() -> Dataset:
+    """Return a campaign in which a boot ran once in each configuration."""
+    runs = paired_runs({"none": 1.0, "b": 1.0})
+    boots = [
+        run(1000 + n, task="boot", configuration=arm, phase="first", wall_ns=10**9)
+        for n, arm in enumerate(("none", "b"))
+    ]
+    return dataset([*runs, *boots], baseline="none", paired=True)
+
+
+def test_what_ran_once_in_each_configuration_is_named_and_not_compared() -> None:
+    found = compare_configurations(_with_a_boot())
+    assert [row.task for row in found.rows] == ["t"]
+    assert found.first_only == (("boot", "b"),)
+    between = compare_datasets(_with_a_boot(), _with_a_boot())
+    assert {row.task for row in between.rows} == {"t"}
+    assert ("boot", "b") in between.first_only
+
+
+def test_a_task_of_which_one_side_alone_has_counted_runs_stays_not_comparable() -> None:
+    runs = paired_runs({"none": 1.0})
+    first = run(1000, task="t", configuration="b", phase="first", wall_ns=10**6)
+    found = compare_configurations(dataset([*runs, first], baseline="none", paired=True))
+    assert [row.verdict for row in found.rows] == [Verdict.NOT_COMPARABLE]
+    assert found.first_only == ()
 
 
 def test_runs_in_any_order_of_lines_give_the_same_comparison() -> None:

@@ -139,7 +139,7 @@ def test_a_and_b_of_the_same_name_are_told_apart() -> None:
     one = dataset([_row("x", mean=10.0), *_hook("x", "h", calls=1, cost=1.0)], name="one")
     two = dataset([_row("x", mean=30.0), *_hook("x", "h", calls=1, cost=11.0)], name="two")
     (row,) = difference_attributions(one, two)
-    assert row.configuration == "two: x − x"
+    assert row.configuration == "two: x − one: x"
     assert (row.total, row.explained) == (20.0, 0.5)
 
 

@@ -8,6 +8,7 @@ import msgspec
 import polars as pl
 import pytest
 
+from captures import run
 from cost_datasets import TWIN, dataset, event, paired_dataset, paired_runs
 from excise.capture.journal import Aggregate, Session
 from excise.cost.gate import GateResult, judge
@@ -46,6 +47,30 @@ def test_strict_fails_what_cannot_be_ruled_out() -> None:
     assert not strict.passed
     assert "cannot be ruled out" in strict.failures[0]
     assert judged(1.0, strict=True).passed
+
+
+def test_a_task_that_ran_once_everywhere_is_named_and_fails_nothing() -> None:
+    runs = paired_runs({"none": 1.0, "b": 1.0})
+    boots = [
+        run(1000 + n, task="boot", configuration=arm, phase="first", wall_ns=10**9)
+        for n, arm in enumerate(("none", "b"))
+    ]
+    plan = {"tasks": [{"name": "t"}, {"name": "boot"}], "configurations": [{"name": "b"}]}
+    data = dataset([*runs, *boots], baseline="none", paired=True, campaign=plan)
+    found = judge(data, baseline="none", max_regression_ratio=0.05)
+    assert found.passed
+    assert "--   boot under b: ran once, a first run: not judged" in found.lines
+    between = judge(data, baseline="", other=data, max_regression_ratio=0.05)
+    assert between.passed
+
+
+def test_captures_of_one_configuration_each_are_judged_whatever_its_name() -> None:
+    before = dataset(paired_runs({"before": 1.0}), name="one")
+    for ratio, passes in ((1.0, True), (1.2, False)):
+        after = dataset(paired_runs({"patched": ratio}, seed=2), name="two")
+        found = judge(after, baseline="", other=before, max_regression_ratio=0.05)
+        assert found.passed == passes
+        assert found.lines[0].split(":")[0].endswith("t under patched")
 
 
 def test_too_few_blocks_for_an_interval_do_not_pass() -> None:

@@ -163,6 +163,33 @@ def test_optional_columns_are_left_out_last_one_first_and_named() -> None:
     assert "threethree" not in text
 
 
+def test_every_line_of_an_indented_cell_is_indented() -> None:
+    columns = [Column(name="part", heading="Part", align="left"), Column(name="n", heading="n")]
+    name = "a_function_that_is_called_by_another_one"
+    rows = [
+        [Cell(text="total"), Cell(text="1" * 30)],
+        [Cell(text=f"    {name} (2 calls)"), Cell(text="2" * 30)],
+    ]
+    table = Table(name="t", columns=columns, rows=rows)
+    lines = render_text(report_of(table), width=60).split("\n")
+    start = next(n for n, line in enumerate(lines) if line.startswith("    a_function"))
+    inner = [line[:28] for line in lines[start:] if line]
+    assert len(inner) > 1
+    assert all(re.match(r" {4}\S", line) for line in inner)
+    assert "".join("".join(inner).split()) == f"{name}(2calls)"
+
+
+def test_each_part_of_a_table_of_words_repeats_the_columns_that_name_the_rows() -> None:
+    names = ["configuration", "check", "outcome", "expected", "got"]
+    columns = [Column(name=n, heading=n, align="left") for n in names]
+    rows = [[Cell(text=f"{n}{'x' * 18}") for n in names]]
+    table = Table(name="t", columns=columns, rows=rows, keys=2)
+    text = render_text(report_of(table), width=80)
+    assert text.count("Part ") == text.count("configurationx") == text.count("checkx") == 3
+    with pytest.raises(UsageError, match="2 columns cannot have 3 that name the rows"):
+        Table(name="t", columns=columns[:2], rows=[], keys=3)
+
+
 def test_commands_are_never_wrapped() -> None:
     command = "excise run " + "--configuration 'x: y' " * 10 + "-- true"
     text = render_text(report_of(Paragraph(text=command, kind="command")), width=40)

@@ -139,3 +139,39 @@ def test_samples_of_perf_script_are_a_tree_as_well(tmp_path: Path) -> None:
     costs = function_costs(dataset)
     assert sum(cost.own or 0 for cost in costs) == 7
     assert {cost.own for cost in costs if cost.function == "do_syscall_64"} == {0}
+
+
+SYSTEM_CALLS = (
+    "# tracer: nop\n"
+    " sh-1 [000] ..... 1.000010: sys_enter: NR 0 (3, 0, 0, 0, 0, 0)\n"
+    " sh-1 [000] ..... 1.000014: sys_exit: NR 0 = 1\n"
+    " sh-1 [000] ..... 1.000020: sys_enter: NR 0 (3, 0, 0, 0, 0, 0)\n"
+    " sh-1 [000] ..... 1.000028: sys_exit: NR 0 = 1\n"
+    " sh-1 [000] ..... 1.000030: sched_switch: prev_comm=sh ==> next_comm=init\n"
+)
+
+
+def test_system_calls_and_events_of_a_trace_without_functions_are_shown(tmp_path: Path) -> None:
+    report = build_show(_dataset(SYSTEM_CALLS, tmp_path))
+    (row,) = report.table("syscalls").rows
+    assert [cell.text for cell in row] == ["read", "2", "12.0 µs", "6.00 µs", "4.00 µs", "8.00 µs"]
+    events = {row[0].text: row[1].value for row in report.table("events").rows}
+    assert events["sched_switch"] == 1
+    assert "no runs and no published rows" not in render_text(report)
+    assert report.data["syscalls"][0]["count"] == 2
+
+
+def test_failed_calls_and_threads_of_perf_trace_are_shown(tmp_path: Path) -> None:
+    text = (
+        " Summary of events:\n\n true (11024), 58 events, 90.6%\n\n"
+        "   syscall            calls  errors  total       min       avg       max       stddev\n"
+        "                                     (msec)    (msec)    (msec)    (msec)        (%)\n"
+        "   --------------- --------  ------ -------- --------- --------- ---------     ------\n"
+        "   mmap                   8      0     0.256     0.029     0.032     0.038      3.61%\n"
+        "   access                 1      1     0.026     0.026     0.026     0.026      0.00%\n"
+    )
+    table = build_show(_dataset(text, tmp_path)).table("syscalls")
+    headings = [column.heading for column in table.columns]
+    assert headings == ["System call", "Of", "Calls", "Failed", "Total", "Mean", "Min", "Max"]
+    rows = {row[0].text: (row[2].value, row[3].value, row[4].value) for row in table.rows}
+    assert rows == {"mmap": (8, 0, 256_000), "access": (1, 1, 26_000)}

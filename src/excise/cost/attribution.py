@@ -111,20 +111,32 @@ def run_attributions(dataset: Dataset, *, task: str | None = None) -> Iterator[A
     for series in series_of(dataset):
         if task is not None and series.task != task:
             continue
-        runs = dataset.runs.filter(
-            (pl.col("task") == series.task)
-            & (pl.col("configuration") == series.configuration)
-            & (pl.col("phase") == "measured")
-            & pl.col("ok").fill_null(True)
-        )
         if series.metric == "op_ns":
+            runs = _counted_runs(dataset, series)
             if attribution := _probe_only(series.task, series.configuration, runs, resolution):
                 yield attribution
             continue
-        totals = runs.select("sequence", total=series.metric).drop_nulls()
-        events = dataset.events.join(totals, on="sequence")
+        counted, events = counted_events(dataset, series)
         if events.height:
-            yield _attribution(series, events, counted=totals.height)
+            yield _attribution(series, events, counted=counted)
+
+
+def counted_events(dataset: Dataset, series: Series) -> tuple[int, pl.DataFrame]:
+    """Return how many runs of a series count, and the events of those that have any.
+
+    The events have a further column `total`: the metric of their run.
+    """
+    totals = _counted_runs(dataset, series).select("sequence", total=series.metric).drop_nulls()
+    return totals.height, dataset.events.join(totals, on="sequence")
+
+
+def _counted_runs(dataset: Dataset, series: Series) -> pl.DataFrame:
+    return dataset.runs.filter(
+        (pl.col("task") == series.task)
+        & (pl.col("configuration") == series.configuration)
+        & (pl.col("phase") == "measured")
+        & pl.col("ok").fill_null(True)
+    )
 
 
 def _attribution(series: Series, events: pl.DataFrame, *, counted: int) -> Attribution:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -92,6 +92,8 @@ class Comparisons:
         aa: The A/A check of each task that has one.
         forced: Differences of conditions that were overridden with `force`.
         notes: What the reader should know about all of them.
+        first_only: Tasks and configurations that ran once, as the baseline did: a first run, which
+            is compared with nothing.
     """
 
     baseline: str
@@ -100,6 +102,7 @@ class Comparisons:
     margin_ratio: float
     forced: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    first_only: tuple[tuple[str, str], ...] = ()
 
 
 def compare_configurations(
@@ -131,9 +134,13 @@ def compare_configurations(
     aa = _twin_checks(dataset, series, margin_ratio)
     noise = noise_floors(series.values(), manifest)
     rows = []
+    first_only = []
     for (task, configuration, layer, event), other in series.items():
         base = series.get((task, name, layer, event))
         if configuration in (name, *manifest.twins) or base is None:
+            continue
+        if _is_first_only(base) and _is_first_only(other):
+            first_only += [] if event else [(task, configuration)]
             continue
         if manifest.paired:
             rows.append(
@@ -144,15 +151,22 @@ def compare_configurations(
         else:
             rows.append(_unpaired(base, other, margin_ratio))
     parts = parts_of(dataset)
-    rows = only_like_wholes(rows, ours=parts, theirs=parts, same_names=False)
+    rows = only_like_wholes(rows, ours=parts, theirs=parts)
     rows += _published(dataset, name, margin_ratio)
     if not rows:
         raise UsageError(
             f"nothing to compare with {name!r}",
             source=dataset.name,
-            hint=f"Configurations here: {', '.join(dataset.configurations)}",
+            hint=f"Configurations here: {', '.join(dataset.configurations)}"
+            + (". Each ran once: a first run is compared with nothing" if first_only else ""),
         )
-    return Comparisons(baseline=name, rows=_with_holm(rows), aa=aa, margin_ratio=margin_ratio)
+    return Comparisons(
+        baseline=name,
+        rows=_with_holm(rows),
+        aa=aa,
+        margin_ratio=margin_ratio,
+        first_only=tuple(first_only),
+    )
 
 
 def compare_datasets(
@@ -165,14 +179,22 @@ def compare_datasets(
 ) -> Comparisons:
     """Compare what two datasets have in common, the first being the baseline.
 
+    Where each has one configuration, these are compared, whatever they are called.
+
     Raises:
         Refused: If facts that must agree differ, and `force` is not given.
         UsageError: If they have no task and configuration in common.
     """
     forced = require_agreement(first.manifest, second.manifest, force=force)
-    ours, theirs = _keyed(first, metric), _keyed(second, metric)
     twins = {*first.manifest.twins, *second.manifest.twins}
-    keys = [key for key in ours if key in theirs and key[1] not in twins]
+    ours, names = _keyed(first, metric), _counterparts(first, second, twins)
+    theirs = {
+        (key[0], names.get(key[1], key[1]), *key[2:]): each
+        for key, each in _keyed(second, metric).items()
+    }
+    common = [key for key in ours if key in theirs and key[1] not in twins]
+    keys = [k for k in common if not (_is_first_only(ours[k]) and _is_first_only(theirs[k]))]
+    first_only = [k for k in common if k not in keys and not k[3]]
     floors = larger_floors(
         noise_floors(ours.values(), first.manifest), noise_floors(theirs.values(), second.manifest)
     )
@@ -182,23 +204,46 @@ def compare_datasets(
         else _unpaired(ours[key], theirs[key], margin_ratio)
         for key in keys
     ]
-    rows = only_like_wholes(rows, ours=parts_of(first), theirs=parts_of(second), same_names=True)
+    rows = only_like_wholes(rows, ours=parts_of(first), theirs=parts_of(second))
     counted = all(row.order == "exact counts" for row in rows)
-    rows += _published_pairs(first, second, margin_ratio)
+    rows += _published_pairs(first, second, margin_ratio, names)
     if not rows:
-        raise UsageError(
-            "the captures have no task and configuration in common",
-            hint=f"Tasks: {', '.join(first.tasks)} against {', '.join(second.tasks)}",
-        )
+        raise _nothing_common(first, second)
     return Comparisons(
         baseline=first.name,
         rows=_with_holm(rows),
         aa={},
         margin_ratio=margin_ratio,
         forced=forced,
+        first_only=tuple((key[0], theirs[key].configuration) for key in first_only),
         notes=()
         if counted
         else ("measured one after the other: drift between the captures looks like a cost",),
+    )
+
+
+def _is_first_only(series: Series) -> bool:
+    """Tell whether a series is one first run, and none that failed."""
+    return not series.values.size and not series.failed and series.first is not None
+
+
+def _counterparts(first: Dataset, second: Dataset, twins: set[str]) -> dict[str, str]:
+    """Return what the second dataset's only configuration is called in the first, if it has one."""
+    ours = [name for name in first.configurations if name not in twins]
+    theirs = [name for name in second.configurations if name not in twins]
+    return {theirs[0]: ours[0]} if len(ours) == len(theirs) == 1 else {}
+
+
+def _nothing_common(first: Dataset, second: Dataset) -> UsageError:
+    if set(first.tasks) & set(second.tasks):
+        ours, theirs = first.configurations, second.configurations
+        return UsageError(
+            "no task has a figure under the same configuration in both captures",
+            hint=f"Configurations: {', '.join(ours)} against {', '.join(theirs)}",
+        )
+    return UsageError(
+        "the captures have no task in common",
+        hint=f"Tasks: {', '.join(first.tasks)} against {', '.join(second.tasks)}",
     )
 
 
@@ -391,7 +436,9 @@ def _published(dataset: Dataset, baseline: str, margin_ratio: float) -> list[Com
     ]
 
 
-def _published_pairs(first: Dataset, second: Dataset, margin_ratio: float) -> list[Comparison]:
+def _published_pairs(
+    first: Dataset, second: Dataset, margin_ratio: float, names: Mapping[str, str]
+) -> list[Comparison]:
     ours = {
         (*_key(row), row.configuration): row
         for row in map(_as_duration, summaries(first))
@@ -399,7 +446,7 @@ def _published_pairs(first: Dataset, second: Dataset, margin_ratio: float) -> li
     }
     rows = []
     for row in map(_as_duration, summaries(second)):
-        base = ours.get((*_key(row), row.configuration))
+        base = ours.get((*_key(row), names.get(row.configuration, row.configuration)))
         if base is not None and (_is_published(row) or _is_published(base)):
             rows.append(_by_value(base, row, margin_ratio))
     return rows

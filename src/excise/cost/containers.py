@@ -61,9 +61,7 @@ def _inside(
     return frozenset(found)
 
 
-def only_like_wholes(
-    rows: Sequence[Comparison], *, ours: Parts, theirs: Parts, same_names: bool
-) -> list[Comparison]:
+def only_like_wholes(rows: Sequence[Comparison], *, ours: Parts, theirs: Parts) -> list[Comparison]:
     """Return the comparisons, with those of wholes whose parts differ marked as not comparable.
 
     A run's own total stays compared, with a note: it is what a user waits for.
@@ -72,13 +70,11 @@ def only_like_wholes(
         rows: Comparisons.
         ours: Parts of the baseline's wholes.
         theirs: Parts of the others'.
-        same_names: Whether the baseline's configuration has the other's name, in another capture.
     """
     found = []
     for row in rows:
         whole = f"{row.layer}|{row.event}" if row.event else RUN
-        base = row.configuration if same_names else row.baseline
-        before = ours.get((row.task, base, whole), frozenset())
+        before = ours.get((row.task, row.baseline, whole), frozenset())
         after = theirs.get((row.task, row.configuration, whole), frozenset())
         reason = _difference(before, after, row)
         if reason is None:

@@ -12,7 +12,7 @@ truth, or above 100 %. Costs that are given for a task itself are taken where th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from excise.cost.attribution import REST, Attribution, Part, with_unattributed
@@ -38,7 +38,8 @@ def difference_attributions(
 ) -> list[Attribution]:
     """Return what explains each configuration's difference to the baseline, task by task.
 
-    Only tasks with a total, calls per operation and unit costs; others are left out.
+    Only tasks with a total, calls per operation and unit costs, or whose runs have child events;
+    others are left out.
 
     Args:
         *datasets: Rows of one or several captures or tables: a total per task, and per part its
@@ -77,6 +78,7 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
     here, before = rows.totals[task, arm], rows.totals[task, rows.baseline]
     difference = here.value - before.value
     margin = here.margin + before.margin
+    n = rows.runs(task, arm)
     missing: list[str] = []
     found = sorted(_tops(rows, task, arm, missing), key=lambda part: -part.value)
     parts: list[Part] = []
@@ -109,12 +111,12 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
     )
     return Attribution(
         task=task,
-        configuration=f"{arm} − {rows.baseline}",
+        configuration=f"{arm} − {rows.baseline_shown}",
         metric="difference",
         unit=here.unit,
         total=difference,
-        n=1,
-        parts=with_unattributed([*parts, remainder]),
+        n=n,
+        parts=with_unattributed([replace(part, runs=n) for part in (*parts, remainder)]),
         explained=explained,
         explained_interval=interval,
         flags=tuple(flags),
@@ -147,7 +149,8 @@ def _tops(rows: DifferenceRows, task: str, arm: str, missing: list[str]) -> Iter
         if (here is None and count) or (before is None and base_count):
             missing.append(key.event)
             continue
-        yield _share(key, count, here, base_count, before)
+        share = _share(key, count, here, base_count, before)
+        yield replace(share, words=key.labels) if rows.is_per_run(task, arm) else share
 
 
 def _share(
@@ -184,6 +187,8 @@ def _inner(
         )
         for key in inside
     ]
+    if rows.is_per_run(task, arm):
+        found = [replace(each, words="") for each in found]
     found = sorted((each for each in found if each.value), key=lambda part: -part.value)
     if not found:
         return []

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from excise.cost.series import series_of
 from excise.cost.summary import TaskSummary, published_summaries, summary_of
+from excise.cost.traced_parts import TracedTask, event_parts, syscall_parts
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.formats.trace_rows import INSIDE
@@ -44,12 +45,14 @@ class DifferenceRows:
 
     Attributes:
         baseline: The configuration that others are compared with.
+        baseline_shown: Its name, with that of its dataset where others have the name too.
         totals: Of a task under a configuration.
         has_tracer_cost: Whether the tracer's own cost is still in the unit costs.
         notes: What was done about the tracer's own cost.
     """
 
     baseline: str
+    baseline_shown: str = ""
     totals: dict[tuple[str, str], Value] = field(default_factory=dict)
     has_tracer_cost: bool = False
     notes: list[str] = field(default_factory=list)
@@ -57,6 +60,8 @@ class DifferenceRows:
     _calls: dict[tuple[str, str], dict[PartKey, float]] = field(default_factory=dict)
     _in_task: dict[tuple[str, str], dict[PartKey, Value]] = field(default_factory=dict)
     _published: set[tuple[str, str]] = field(default_factory=set)
+    _whole_runs: set[tuple[str, str]] = field(default_factory=set)
+    _runs: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def part_calls(self, task: str, arm: str) -> Mapping[PartKey, float]:
         """Return the calls of each part in one operation of a task."""
@@ -69,6 +74,14 @@ class DifferenceRows:
     def in_task(self, task: str, arm: str) -> Mapping[PartKey, Value]:
         """Return the costs that a source gives for a task beside its means over all tasks."""
         return self._in_task.get((task, arm), {})
+
+    def runs(self, task: str, arm: str) -> int:
+        """Return how many runs or calls a difference to the baseline stands on; 1 for a table."""
+        return min(self._runs.get((task, name), 1) for name in (arm, self.baseline))
+
+    def is_per_run(self, task: str, arm: str) -> bool:
+        """Return whether a task's parts are sums over a run, whose calls nobody counted."""
+        return (task, arm) in self._whole_runs
 
     def is_published(self, task: str, arm: str) -> bool:
         """Return whether a task's total is a row of somebody's table."""
@@ -89,11 +102,14 @@ def rows_of(
         UsageError: If the baseline is not among the configurations, or not clear.
     """
     renamed = _names(datasets)
+    pairs = list(zip(datasets, renamed, strict=True))
     name = _baseline(datasets, renamed, baseline)
     if name is None:
         return None
-    rows = DifferenceRows(baseline=name)
-    for dataset, names in zip(datasets, renamed, strict=True):
+    twice = any(f"{dataset.name}: {name}" in names.values() for dataset, names in pairs)
+    shown = f"{datasets[0].name}: {name}" if twice else name
+    rows = DifferenceRows(baseline=name, baseline_shown=shown)
+    for dataset, names in pairs:
         _take(rows, dataset, names)
     _take_calls(rows, calls)
     return rows
@@ -174,7 +190,33 @@ def _take(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]) -> N
             if dataset.manifest.origin != "measured":
                 rows._published.add((row.task, arm))
     _take_tracer_out(rows, dataset, names)
+    _take_traced(rows, dataset, names)
     _take_measured(rows, dataset, names)
+
+
+def _take_traced(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]) -> None:
+    """Add what single runs with child events say, and what traces say of system calls."""
+    with_events = list(event_parts(dataset))
+    known = {(each.configuration, each.syscall) for each in with_events}
+    for each in with_events:
+        rows._whole_runs.add((each.task, names.get(each.configuration, each.configuration)))
+        _take_task(rows, each, names)
+    for each in syscall_parts(dataset):
+        if (each.configuration, each.task) not in known:
+            rows.has_tracer_cost = True
+            _take_task(rows, each, names)
+
+
+def _take_task(rows: DifferenceRows, found: TracedTask, names: Mapping[str, str]) -> None:
+    place = (found.task, names.get(found.configuration, found.configuration))
+    if place in rows.totals or place in rows._calls:
+        return
+    rows.totals[place] = Value(found.total, found.margin, found.unit)
+    rows._runs[place] = found.n
+    for part in found.parts:
+        key = PartKey(part.layer, part.event, part.labels)
+        rows._calls.setdefault(place, {})[key] = part.calls
+        rows._costs[*place, key] = Value(part.value, part.margin, found.unit)
 
 
 def _take_tracer_out(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from excise.cost.attribution import Attribution, run_attributions
+from excise.cost.call_tree import is_trace
+from excise.cost.counted import is_counted
 from excise.cost.difference import difference_attributions
+from excise.cost.series import series_of
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 
@@ -52,6 +55,23 @@ def attributions(
         raise UsageError(
             "nothing has child events, or calls and unit costs, to attribute its time to",
             source=source,
-            hint="Import a log that has them, such as RA_PERF, or trace the task",
+            hint=_hint(datasets),
         )
     return found
+
+
+def _hint(datasets: Sequence[Dataset]) -> str:
+    """Return what to do where nothing has parts."""
+    if any(
+        is_counted(each, dataset.manifest) for dataset in datasets for each in series_of(dataset)
+    ):
+        return "`excise lab trace` counts system calls in guests and traces their hooks"
+    ran = [list(dict.fromkeys(dataset.runs.get_column("task"))) for dataset in datasets]
+    if len(ran) > 1 and all(ran) and not set.intersection(*map(set, ran)):
+        return f"No task ran in all: {' against '.join(map(', '.join, ran))}"
+    if any(map(is_trace, datasets)):
+        return (
+            "No task of these traces has a total: trace system calls too (their functions, or the "
+            "events raw_syscalls:sys_enter and sys_exit), in each configuration"
+        )
+    return "Import a log that has them, such as RA_PERF, or trace the task"

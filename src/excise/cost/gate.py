@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from excise.cost.comparison import Comparison, compare_configurations, compare_datasets
+from excise.cost.comparison import (
+    Comparison,
+    Comparisons,
+    compare_configurations,
+    compare_datasets,
+)
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.stats import Verdict
@@ -90,7 +95,8 @@ def judge(
         lines.append(f"{'FAIL' if reason else 'ok  '} {line}")
         if reason:
             failures.append(f"{line}: {reason}")
-    for line in _missing(dataset, other, rows):
+    lines += [f"--   {t} under {c}: ran once, a first run: not judged" for t, c in found.first_only]
+    for line in _missing(dataset, other, found, rows):
         lines.append(f"FAIL {line}")
         failures.append(line)
     return GateResult(
@@ -101,14 +107,18 @@ def judge(
     )
 
 
-def _missing(dataset: Dataset, other: Dataset | None, rows: Sequence[Comparison]) -> list[str]:
+def _missing(
+    dataset: Dataset, other: Dataset | None, found: Comparisons, rows: Sequence[Comparison]
+) -> list[str]:
     """Return what should have been judged and was not: silence about it would let it through."""
     lines = []
     if dataset.sessions and dataset.sessions[-1].state != "finished":
         lines.append("the campaign is not complete: run the same command again to go on")
-    judged = {(row.task, row.configuration) for row in rows}
+    judged = {*found.first_only, *((row.task, row.configuration) for row in rows)}
     if other is not None:
         twins = {*dataset.manifest.twins, *other.manifest.twins}
+        # An only configuration may have another name in the other capture.
+        judged |= {(row.task, row.baseline) for row in rows}
         wanted = [(t, c) for t in other.tasks for c in other.configurations if c not in twins]
     else:
         campaign = dataset.manifest.campaign

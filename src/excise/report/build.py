@@ -258,6 +258,11 @@ def _comparison_section(found: Comparisons, datasets: Sequence[Dataset]) -> Sect
     exact = all(row.order == "exact counts" for row in found.rows)
     side_by_side = exact and len({row.configuration for row in found.rows}) > 1
     blocks.append((tables.counts_table if side_by_side else tables.comparison_table)(found))
+    if once := dict.fromkeys(task for task, _ in found.first_only):
+        text = (
+            f"Not compared, as it ran once in each configuration, a first run: {', '.join(once)}."
+        )
+        blocks.append(Paragraph(text=text))
     if chart := pictures.interval_chart(found):
         blocks.append(chart)
     if table := tables.aa_table(found):

@@ -95,7 +95,7 @@ def _matrix_table(found: Comparison, names: Sequence[str]) -> Table:
         Column(name="task", heading="System call", align="left"),
         Column(name="baseline", heading=_short(found.baseline), value_unit="instructions"),
         Column(name="noise", heading="Noise"),
-        *(Column(name=f"ratio_{i}", heading=_short(name)) for i, name in enumerate(names)),
+        *(Column(name=f"ratio_{name}", heading=_short(name)) for name in names),
     ]
     return Table(name="instructions", columns=columns, rows=rows, notes=_NOTES)
 
@@ -117,8 +117,8 @@ def _first_table(found: Comparison) -> Table:
     columns = [
         Column(name="task", heading="System call", align="left"),
         *(
-            Column(name=f"first_{i}", heading=_short(name), value_unit="instructions")
-            for i, name in enumerate(names)
+            Column(name=f"first_{name}", heading=_short(name), value_unit="instructions")
+            for name in names
         ),
     ]
     note = "One operation, with the cost of whatever is done once: labels, new measurements, slabs."
@@ -130,16 +130,19 @@ def _proof_table(found: Comparison) -> Table:
         [
             Cell(text=_short(effect.configuration)),
             Cell(text=effect.check.removeprefix("guest ")),
+            _outcome(effect.outcome),
             Cell(text=_cut(effect.expected)),
             Cell(text=_cut(effect.got)),
-            _outcome(effect.outcome),
         ]
         for result in found.results
         for effect in result.effects
     ]
-    headings = ("Configuration", "Check", "Expected", "Got", "Outcome")
-    columns = [Column(name=h.lower(), heading=h, align="left") for h in headings]
-    return Table(name="proof", columns=columns, rows=rows)
+    headings = ("Configuration", "Check", "Outcome", "Expected", "Got")
+    columns = [
+        Column(name=h.lower(), heading=h, align="left", optional=h in ("Expected", "Got"))
+        for h in headings
+    ]
+    return Table(name="proof", columns=columns, rows=rows, keys=2)
 
 
 def _outcome(outcome: str) -> Cell:

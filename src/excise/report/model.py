@@ -111,6 +111,7 @@ class Table:
         rows: The rows, from top to bottom.
         caption: What the table shows, in words.
         notes: Sentences under the table.
+        keys: How many leading columns name the rows; 0 where their alignment tells it.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
     notes: Sequence[str] = ()
+    keys: int = 0
 
     def __post_init__(self) -> None:
         """Refuse a name that is no file name, no columns, and rows of another width."""
@@ -126,6 +128,11 @@ class Table:
         if not names or len(set(names)) != len(names):
             raise UsageError(
                 "a table needs columns, each with a name of its own", source=f"table {self.name}"
+            )
+        if not 0 <= self.keys <= len(names):
+            raise UsageError(
+                f"{len(names)} columns cannot have {self.keys} that name the rows",
+                source=f"table {self.name}",
             )
         for number, row in enumerate(self.rows, start=1):
             if len(row) != len(names):
@@ -137,6 +144,8 @@ class Table:
     @property
     def key_count(self) -> int:
         """Return how many leading columns name the rows: one to three; one among words alone."""
+        if self.keys:
+            return self.keys
         aligns = [column.align for column in self.columns]
         if "right" not in aligns:
             return 1

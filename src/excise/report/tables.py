@@ -213,7 +213,7 @@ def counts_table(found: Comparisons) -> Table:
             Column(name="task", heading="Task", align="left"),
             Column(name="baseline_value", heading=found.baseline, value_unit=_unit_of(found.rows)),
             Column(name="noise_ratio", heading="Noise"),
-            *(Column(name=f"ratio_{i}", heading=arm) for i, arm in enumerate(arms)),
+            *(Column(name=f"ratio_{arm}", heading=arm) for arm in arms),
         ],
         rows=rows,
         caption=f"{_unit_of(found.rows).capitalize()} under {found.baseline}, and what each "
@@ -357,16 +357,17 @@ def attribution_table(found: Attribution) -> Table:
     """Return the parts of one total, its remainder and the probe's own cost."""
     uncertain = any(part.margin is not None for part in found.parts)
     nested = any(part.unattributed is not None for part in found.parts)
+    unit = "" if _has_own_scale(found.unit) else found.unit
     remainder = next((part.value for part in found.parts if part.role == "remainder"), None)
 
     def line(
         words: Sequence[str], value: float, margin: float | None, left: float | None
     ) -> list[Cell]:
-        cells = [*map(_word, words), value_cell(value, found.unit)]
+        cells = [*map(_word, words), _figure(value, found.unit)]
         if uncertain:
             cells.append(DASH if margin is None else _plus_minus(margin, found.unit))
         if nested:
-            cells.append(value_cell(left, found.unit))
+            cells.append(_figure(left, found.unit))
         return cells
 
     rows = [
@@ -377,7 +378,7 @@ def attribution_table(found: Attribution) -> Table:
                 part.margin,
                 part.unattributed,
             ),
-            Cell(text=f"{part.share:.1%}", value=part.share, emphasis=_share(part)),
+            Cell(text=_per_cent_of(part.share), value=part.share, emphasis=_share(part)),
             _count(part.runs),
         ]
         for part in found.parts
@@ -390,13 +391,16 @@ def attribution_table(found: Attribution) -> Table:
     columns = [
         Column(name="part", heading="Part", align="left"),
         Column(name="role", heading="Role", align="left"),
-        Column(name="value", heading="Mean per run", value_unit=found.unit),
+        Column(name="value", heading="Mean per run", unit=unit, value_unit=found.unit),
     ]
     if uncertain:
         columns.append(Column(name="margin", heading="±", value_unit=found.unit, optional=True))
     if nested:
         columns.append(Column(name="unattributed", heading="Unattributed", value_unit=found.unit))
-    columns += [Column(name="share", heading="Share of total"), Column(name="runs", heading="runs")]
+    columns += [
+        Column(name="share", heading="Share of total"),
+        Column(name="runs", heading="runs", optional=True),
+    ]
     between = ""
     if found.explained_interval is not None:
         low, high = found.explained_interval
@@ -411,8 +415,29 @@ def attribution_table(found: Attribution) -> Table:
     )
 
 
+def _per_cent_of(share: float) -> str:
+    return f"{0.0 if abs(share) < 0.0005 else share:.1%}"
+
+
+def _has_own_scale(unit: str) -> bool:
+    """Return whether a figure's unit depends on its size (ns, µs; KiB, MiB), or is none."""
+    return unit in _NS_PER or unit in ("B", "1", "")
+
+
+def _figure(value: float | None, unit: str) -> Cell:
+    """Return the cell of a value whose unit stands in the heading where it is always the same."""
+    if value is None or _has_own_scale(unit):
+        return value_cell(value, unit)
+    return Cell(text=_count_text(value), value=value)
+
+
+def _count_text(value: float) -> str:
+    return format_count(value if abs(value) >= 0.05 else 0.0)
+
+
 def _plus_minus(margin: float, unit: str) -> Cell:
-    return Cell(text=f"± {shown(margin, unit)}", value=margin)
+    words = shown(margin, unit) if _has_own_scale(unit) else _count_text(margin)
+    return Cell(text=f"± {words}", value=margin)
 
 
 def part_label(part: Part) -> str:
@@ -433,21 +458,22 @@ def effects_table(effects: Sequence[Effect]) -> Table:
         columns=[
             Column(name="configuration", heading="Configuration", align="left"),
             Column(name="check", heading="Asked", align="left"),
-            Column(name="expected", heading="Expected", align="left"),
-            Column(name="got", heading="Got", align="left"),
             Column(name="outcome", heading="Outcome", align="left"),
+            Column(name="expected", heading="Expected", align="left", optional=True),
+            Column(name="got", heading="Got", align="left", optional=True),
         ],
         rows=[
             [
                 _word(each.configuration),
                 _word(each.check),
+                Cell(text=each.outcome, emphasis="good" if each.outcome == "PASSED" else "bad"),
                 _word(each.expected),
                 _word(each.got),
-                Cell(text=each.outcome, emphasis="good" if each.outcome == "PASSED" else "bad"),
             ]
             for each in effects
         ],
         caption="Did each configuration take effect? Asked before anything was measured",
+        keys=2,
     )
 
 

@@ -126,9 +126,15 @@ def _wrap(text: str, *, width: int, hang: int = 0) -> str:
 
 
 def _wrap_cells(text: str, width: int) -> list[str]:
-    """Wrap at blanks to `width` terminal cells; a word that is longer is cut, never dropped."""
+    """Wrap at blanks to `width` terminal cells; a word that is longer is cut, never dropped.
+
+    Blanks at the beginning, which tell how deep something is, stand before every line of it.
+    """
     if cell_len(text) <= width:
         return [text]
+    indent = min(len(text) - len(text.lstrip(" ")), width // 2)
+    if indent:
+        return [" " * indent + line for line in _wrap_cells(text.lstrip(" "), width - indent)]
     if text.isascii():
         return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
     lines: list[str] = []

@@ -17,6 +17,7 @@ from excise.cost.call_tree import (
     is_trace,
 )
 from excise.cost.summary import TaskSummary
+from excise.cost.trace_counts import TraceCount, event_counts, syscall_counts
 from excise.events.dataset import Dataset
 from excise.report.model import Block, Cell, Column, Section, Table, file_safe
 from excise.report.tables import DASH, value_cell
@@ -37,7 +38,7 @@ def untraced(rows: Sequence[TaskSummary], dataset: Dataset) -> list[TaskSummary]
 
 
 def trace_sections(dataset: Dataset, *, pictures: bool = False) -> list[Section]:
-    """Return what functions took and the call trees; none where the dataset is no trace.
+    """Return what functions, system calls and call trees took; none where the dataset is no trace.
 
     Args:
         dataset: Rows as the readers of traces and profiles give them.
@@ -53,6 +54,10 @@ def trace_sections(dataset: Dataset, *, pictures: bool = False) -> list[Section]
         if pictures and (chart := histogram_chart(histograms(dataset))):
             blocks.append(chart)
         sections.append(Section(heading="What functions took", blocks=blocks))
+    if calls := syscall_counts(dataset):
+        sections.append(Section(heading="System calls", blocks=[syscalls_table(calls)]))
+    if events := event_counts(dataset):
+        sections.append(Section(heading="Events", blocks=[events_table(events)]))
     trees = deep_trees(dataset)
     if trees:
         found: list[Block] = []
@@ -70,6 +75,8 @@ def trace_data(dataset: Dataset) -> dict[str, Any]:
         return {}
     return {
         "functions": [dataclasses.asdict(cost) for cost in function_costs(dataset)],
+        "syscalls": [dataclasses.asdict(each) for each in syscall_counts(dataset)],
+        "events": [dataclasses.asdict(each) for each in event_counts(dataset)],
         "call_trees": [dataclasses.asdict(tree) for tree in deep_trees(dataset)],
     }
 
@@ -138,6 +145,79 @@ def _function_row(cost: FunctionCost, *, arms: bool, parted: bool) -> list[Cell]
 
 def _count(value: float | None) -> Cell:
     return DASH if value is None else Cell(text=f"{value:,.0f}", value=value)
+
+
+def syscalls_table(counts: Sequence[TraceCount]) -> Table:
+    """Return calls, failed calls and durations of the system calls that took most."""
+    shown = counts[:MAX_FUNCTIONS]
+    units = {each.unit for each in shown if each.total is not None}
+    unit = units.pop() if len(units) == 1 else ""
+    timed = any(each.total is not None for each in shown)
+    failed = any(each.errors for each in shown)
+    columns, rows = _counted(shown, "System call", "Calls")
+    if failed:
+        columns.append(Column(name="errors", heading="Failed"))
+    for name in ("total", "mean", "min", "max") if timed else ():
+        columns.append(
+            Column(
+                name=name,
+                heading=name.capitalize(),
+                value_unit=unit,
+                optional=name in ("min", "max"),
+            )
+        )
+    for row, each in zip(rows, shown, strict=True):
+        row += [_count(each.errors or 0.0)] if failed else []
+        values = (each.total, each.mean, each.min, each.max) if timed else ()
+        row += [value_cell(value, each.unit) for value in values]
+    return Table(
+        name="syscalls",
+        columns=columns,
+        rows=rows,
+        caption="System calls, those that took most first",
+        notes=_left_out(counts, "system calls"),
+    )
+
+
+def events_table(counts: Sequence[TraceCount]) -> Table:
+    """Return how often the most frequent events occurred."""
+    columns, rows = _counted(counts[:MAX_FUNCTIONS], "Event", "Count")
+    return Table(
+        name="events",
+        columns=columns,
+        rows=rows,
+        caption="Events, the most frequent first",
+        notes=_left_out(counts, "events"),
+    )
+
+
+def _counted(
+    shown: Sequence[TraceCount], heading: str, count: str
+) -> tuple[list[Column], list[list[Cell]]]:
+    """Return the columns that every table of counts begins with, and their cells."""
+    arms = len({each.configuration for each in shown}) > 1
+    told_apart = any(each.labels for each in shown)
+    columns = [Column(name="name", heading=heading, align="left")]
+    if told_apart:
+        columns.append(Column(name="labels", heading="Of", align="left"))
+    if arms:
+        columns.append(Column(name="configuration", heading="Configuration", align="left"))
+    columns.append(Column(name="count", heading=count))
+    rows = [
+        [
+            Cell(text=each.name, value=each.name),
+            *([Cell(text=each.labels, value=each.labels)] if told_apart else []),
+            *([Cell(text=each.configuration, value=each.configuration)] if arms else []),
+            _count(each.count),
+        ]
+        for each in shown
+    ]
+    return columns, rows
+
+
+def _left_out(counts: Sequence[TraceCount], what: str) -> list[str]:
+    more = len(counts) - MAX_FUNCTIONS
+    return [f"{more:,} further {what} are in --json alone."] if more > 0 else []
 
 
 def tree_table(tree: CallTree) -> Table:

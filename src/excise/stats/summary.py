@@ -95,7 +95,8 @@ def summarise(
         p99=p99,
         max=float(ordered[-1]),
         mad=float(np.median(np.abs(series - median))),
-        sd=float(series.std(ddof=1)) if n > 1 else 0.0,
+        # Equal values have no spread, though their rounded mean may differ from them.
+        sd=float(series.std(ddof=1)) if n > 1 and np.ptp(series) > 0 else 0.0,
         lag1=float(rho[1]) if n > 1 else 0.0,
         median_interval=interval(0.5),
         p95_interval=interval(0.95),
