@@ -90,7 +90,9 @@ def test_every_template_of_one_list_is_replayed(shared_vectors: Path):
     assert len(result.facts["templates"]) == 14
     assert result.facts["replayed"]["sha1:10"].startswith("0ff68e1da514770e")
     assert result.facts["replayed"]["sha256:10"].startswith("af02ae09413721fd")
-    assert result.facts["violations"]["places"] == [{"index": 6, "offset": 416, "line": 0}]
+    assert result.facts["violations"]["places"] == [
+        {"index": 6, "offset": 416, "line": 0, "name": "boot_aggregate"}
+    ]
     assert check(result, "ima.template_hash").outcome is Outcome.PASSED
     assert check(result, "ima.fields").outcome is Outcome.PASSED
 

@@ -396,3 +396,31 @@ def test_verifying_loads_no_heavy_module():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("form", [binary_list, ascii_list])
+def test_a_violation_is_named_with_its_file(form):
+    entries = [*files(3), violation(), *files(3, prefix="/opt/b")]
+    result = verify_list(form(entries), pcrs=pcrs_after(entries, "sha1", "sha256"))
+    (place,) = result.facts["violations"]["places"]
+    (line,) = [line for line in result.details() if line.startswith("Violation")]
+    assert line.startswith("Violation: entry 3 at offset ")
+    assert place["name"].startswith("/")
+    assert line.endswith(f": '{place['name']}'.")
+
+
+def test_a_changed_entry_is_named_as_the_list_has_it():
+    entries = [*files(3), ng(b"/opt/a\xff\x1b\n", b"content"), *files(2)]
+    raw = binary_list(entries).replace(b"/opt/a", b"/opt/c")
+    result = verify_list(raw, pcrs=pcrs_after(entries, "sha1", "sha256"))
+    (line,) = [line for line in result.details() if line.startswith("Wrong template hash")]
+    assert line.startswith("Wrong template hash: entry 3 at offset ")
+    assert line.endswith(r": '/opt/c\xff\x1b\n'.")
+    assert result.facts["bad_template_hashes"]["places"][0]["name"] == "/opt/c\\xff\x1b\n"
+
+
+def test_no_more_than_a_few_of_many_are_named():
+    entries = [violation() for _ in range(40)]
+    result = verify_list(binary_list(entries), pcrs=pcrs_after(entries, "sha1", "sha256"))
+    assert sum(line.startswith("Violation") for line in result.details()) == 5
+    assert sum("name" in place for place in result.facts["violations"]["places"]) == 5

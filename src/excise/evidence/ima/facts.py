@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from excise.evidence.ima.attempt import Attempt, BankResult
@@ -20,6 +20,7 @@ def facts_of(
     explanations: Iterable[Explanation],
     resumed: Resumed,
     *,
+    names: Mapping[int, bytes],
     pcr: int,
 ) -> dict[str, Any]:
     """Return the facts of a verified list, for text, JSON and reports."""
@@ -41,7 +42,7 @@ def facts_of(
         "uncovered_entries_by_pcr": dict(coverage.other_entries),
         "trailing_bytes": found.trailing_bytes,
         "padding_bytes": found.padding_bytes,
-        **_findings(found),
+        **_findings(found, names),
         "kexec_boots": max(0, sum(e.pcr == pcr for e in found.boot_aggregates.items) - 1),
         "banks": [_bank(result) for result in tried.results],
         "replayed": {
@@ -55,31 +56,31 @@ def facts_of(
     }
 
 
-def _findings(found: Replay) -> dict[str, Any]:
+def _findings(found: Replay, names: Mapping[int, bytes]) -> dict[str, Any]:
     """Return what was found in single entries: all are counted, the first thousand shown."""
     return {
         "templates": dict(found.templates),
         "violations": {
             "count": found.violations.count,
-            "places": [_place(place) for place in found.violations.items],
+            "places": [_place(place, names) for place in found.violations.items],
         },
         "bad_template_hashes": {
             "count": found.bad_hashes.count,
             "places": [
-                {**_place(bad.place), "expected": bad.expected.hex(), "got": bad.got.hex()}
+                {**_place(bad.place, names), "expected": bad.expected.hex(), "got": bad.got.hex()}
                 for bad in found.bad_hashes.items
             ],
         },
         "malformed": {
             "count": found.malformed.count,
             "places": [
-                {**_place(bad.place), "field": bad.field, "reason": bad.reason}
+                {**_place(bad.place, names), "field": bad.field, "reason": bad.reason}
                 for bad in found.malformed.items
             ],
         },
         "boot_aggregates": [
             {
-                **_place(entry.place),
+                **_place(entry.place, {}),
                 "pcr": entry.pcr,
                 "algorithm": entry.algorithm,
                 "digest": entry.digest.hex(),
@@ -89,8 +90,15 @@ def _findings(found: Replay) -> dict[str, Any]:
     }
 
 
-def _place(place: Place) -> dict[str, int]:
-    return {"index": place.index, "offset": place.offset, "line": place.line}
+def _place(place: Place, names: Mapping[int, bytes]) -> dict[str, int | str]:
+    found: dict[str, int | str] = {
+        "index": place.index,
+        "offset": place.offset,
+        "line": place.line,
+    }
+    if place.index in names:
+        found["name"] = names[place.index].decode("utf-8", "backslashreplace")
+    return found
 
 
 def _bank(result: BankResult) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,11 @@ from excise.evidence.ima.checkpoint import Checkpoint, RecordMark, RegisterState
 from excise.evidence.ima.coverage import Coverage, coverage_of
 from excise.evidence.ima.facts import facts_of
 from excise.evidence.ima.list_checks import list_checks, pcr_checks
-from excise.evidence.ima.replay import OWN, ChainSpec, Hit, Layout, Replay, replay, zero
+from excise.evidence.ima.named import MOST_NAMED, names_of
+from excise.evidence.ima.replay import OWN, ChainSpec, Hit, Layout, Place, Replay, replay, zero
 from excise.evidence.ima.resume import Meeting, Resumed, resume
 from excise.evidence.ima.source import ListInput, Source, opened
+from excise.evidence.names import quoted_name
 
 if TYPE_CHECKING:
     from excise.evidence.ima.explain import Explanation
@@ -31,6 +33,7 @@ class ImaAppraisal(AppraisalResult):
         coverage: Which part of the list the values cover.
         explanations: What was tried to explain a value that was not reached.
         replay: All that was found in the list, or in its new part.
+        names: Names by position, of the first entries of each kind that something is said of.
         meeting: How the input meets the checkpoint; `full` without one.
         checkpoint: The state to go on from; only of a list that PASSED.
     """
@@ -39,6 +42,7 @@ class ImaAppraisal(AppraisalResult):
     coverage: Coverage
     explanations: tuple[Explanation, ...]
     replay: Replay
+    names: Mapping[int, bytes]
     meeting: Meeting
     checkpoint: Checkpoint | None
 
@@ -55,13 +59,21 @@ class ImaAppraisal(AppraisalResult):
         lines += [
             f"{bank.bank}: reached by the rule '{bank.rule}'." for bank in self.banks if bank.rule
         ]
-        lines += [f"Violation: {place}." for place in self.replay.violations.items[:5]]
+        found = self.replay
+        lines += self._named("Violation", found.violations.items)
+        lines += self._named("Wrong template hash", [bad.place for bad in found.bad_hashes.items])
+        lines += self._named("Malformed", [bad.place for bad in found.malformed.items])
         answers = {True: "gives the value", False: "does not give the value", None: "not tried"}
         lines += [
             f"Explanation {each.id} ({each.bank}): {answers[each.reaches]}. {each.detail}"
             for each in self.explanations
         ]
         return tuple(lines)
+
+    def _named(self, what: str, places: Sequence[Place]) -> Iterator[str]:
+        for place in places[:MOST_NAMED]:
+            name = self.names.get(place.index)
+            yield f"{what}: {place}{f': {quoted_name(name)}' if name else ''}."
 
 
 def verify_list(
@@ -188,14 +200,16 @@ def _verify(
     successor = None
     if _verdict(tuple(checks), tried.results) is Outcome.PASSED:
         successor = _successor(source, targets, resumed, policy_digest)
+    names = names_of(source, tried.first)
     return ImaAppraisal(
         subject="ima",
         checks=tuple(checks),
-        facts=facts_of(tried, coverage, explanations, resumed, pcr=targets.pcr),
+        facts=facts_of(tried, coverage, explanations, resumed, names=names, pcr=targets.pcr),
         banks=tried.results,
         coverage=coverage,
         explanations=explanations,
         replay=tried.first,
+        names=names,
         meeting=resumed.meeting,
         checkpoint=successor,
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from excise.errors import UsageError
 from excise.evidence.checks import AppraisalResult, Check, Outcome, verdict_of
+from excise.evidence.names import quoted_name
 from excise.evidence.policy.buffers import BufferJudge, LearnKeys, is_buffer
 from excise.evidence.policy.classes import EntryClass
 from excise.evidence.policy.entry import PolicyEntry, algorithm_of, table_algorithm
@@ -137,11 +138,11 @@ class PolicyAppraisal(AppraisalResult):
         lines = [f"Entries: {counts or 'none'}."]
         lines += [f"Policy: {note}" for note in self.facts.get("policy_notes", ())]
         for each in self.offenders:
-            name = each.name.decode("utf-8", "backslashreplace")
+            name = quoted_name(each.name)
             expected = f", expected {' or '.join(each.expected)}" if each.expected else ""
             detail = f" ({each.detail})" if each.detail else ""
             lines.append(
-                f"{each.entry_class}: entry {each.position} {name!r}: {each.got}{expected}{detail}"
+                f"{each.entry_class}: entry {each.position} {name}: {each.got}{expected}{detail}"
             )
         return tuple(lines)
 
