@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from excise.errors import UsageError
+from excise.errors import FormatError, UsageError
 from excise.evidence.appraisal import VERAISON, appraise_psa
 from excise.evidence.base64text import decode_base64, encode_base64url
 from excise.evidence.checks import Check, Outcome
-from excise.evidence.cose_key import read_key
+from excise.evidence.cose_key import read_key, read_key_set
 from excise.evidence.ear import (
     EarAppraisal,
     EarOptions,
     check_ear_claims,
+    key_named,
     make_ear,
     sign_ear,
     verify_ear,
@@ -343,3 +345,72 @@ _JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["submods", "iat", "eat_nonce", "ear.verifier-id"]), _JSON))
 def test_any_claims_give_a_result(claims: dict[str, Any]) -> None:
     assert verify_ear(_sign(claims), KEY, nonce=NONCE).verdict is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    ("iat", "told"),
+    [
+        (lambda now: now + 7200, "s in the future: the verifier's clock or this one is wrong"),
+        (lambda _: 1e300, "more than a century in the future"),
+        (lambda now: now - 7200, "7,20"),
+    ],
+)
+def test_an_age_that_cannot_be_says_whose_clock_may_be_wrong(
+    iat: Callable[[float], float], told: str
+) -> None:
+    failed = _failed(_verify(_claims(iat=iat(time.time())), max_age_s=86_400 / 24))
+    assert told in failed["ear.age"].got
+    assert failed["ear.age"].expected.endswith("at most 3,600 s ago")
+
+
+def test_a_status_comes_with_the_claims_that_are_not_affirming_and_why() -> None:
+    vector = {"hardware": 2, "executables": 33, "configuration": 0}
+    submodule = {
+        "ear.status": "warning",
+        "ear.trustworthiness-vector": vector,
+        "ear.veraison.policy-claims": {"reasons": {"executables": "PRoT is unknown"}},
+    }
+    found = _failed(_verify(_claims(submods={"PSA_IOT": submodule})))["ear.status"].detail
+    assert found == (
+        "PSA_IOT: executables is 33, some software is not recognised (PRoT is unknown)."
+    )
+    submodule["ear.veraison.policy-claims"] = {"problem": "no trust anchor for evidence"}
+    found = _failed(_verify(_claims(submods={"PSA_IOT": submodule})))["ear.status"].detail
+    assert found == "PSA_IOT: no trust anchor for evidence."
+
+
+def _jwk(name: str, kid: str) -> dict[str, str]:
+    point = public_key(name).point()
+    x, y = (encode_base64url(point[at : at + 32]) for at in (1, 33))
+    return {"kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": kid}
+
+
+def test_of_several_keys_the_one_that_the_result_names_is_used() -> None:
+    listed = {"keys": [_jwk("other", "new"), _jwk("verifier", "old")]}
+    discovery = {"ear-verification-key": listed["keys"][0], "ear-verification-keys": listed}
+    for form in (listed, discovery):
+        keys = read_key_set(json.dumps(form).encode())
+        assert list(keys) == ["new", "old"]
+        named = sign_ear(_claims(), private_key("verifier"), key_id="old")
+        assert key_named(named, keys) is keys["old"]
+        assert verify_ear(named, key_named(named, keys), nonce=NONCE).verdict is Outcome.PASSED
+        for kid in ("", "new", "unknown"):
+            other = sign_ear(_claims(), private_key("verifier"), key_id=kid)
+            assert "ear.signature" in _failed(verify_ear(other, keys["new"], nonce=NONCE))
+            assert key_named(other, keys) is keys["new"]
+    assert key_named("no result", keys) is keys["new"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"keys": []}', "a set of keys that holds none"),
+        ('{"keys": {}}', "a set of keys that holds none"),
+        ('{"keys": [1]}', "a key of the set is no JSON object"),
+        ('{"keys": ' + "[" * 100_000, "not JSON"),
+        ('{"ear-verification-keys": 1}', "it has no 'kty'"),
+    ],
+)
+def test_a_set_without_a_key_is_none(text: str, reason: str) -> None:
+    with pytest.raises(FormatError, match=reason):
+        read_key_set(text.encode(), source="keys.json")

@@ -43,6 +43,7 @@ MAX_EAR_BYTES: Final = 1 << 20
 LEEWAY_S: Final = 60.0
 """How far ahead of this clock the verifier's may be."""
 
+_CENTURY_S: Final = 100 * 365.25 * 86_400
 _CLAUSE: Final = "draft-ietf-rats-ear section 3"
 _EMBEDDED_KEYS: Final = ("jwk", "jku", "x5c", "x5u", "x5t", "x5t#S256")
 
@@ -442,5 +443,9 @@ def _age_check(claims: Mapping[str, Any], options: EarOptions) -> Check:
     oldest = options.max_age_s
     holds = age >= -LEEWAY_S and (oldest is None or age <= oldest)
     expected = "not issued in the future"
-    expected += f", and at most {oldest:g} s ago" if oldest is not None else ""
-    return _check("ear.age", holds, expected, f"{age:.0f} s ago", "RFC 7519 section 4.1.6")
+    expected += f", and at most {oldest:,.10g} s ago" if oldest is not None else ""
+    got = f"{age:,.0f} s ago"
+    if age < -LEEWAY_S:
+        ahead = f"{-age:,.0f} s" if age > -_CENTURY_S else "more than a century"
+        got = f"{ahead} in the future: the verifier's clock or this one is wrong"
+    return _check("ear.age", holds, expected, got, "RFC 7519 section 4.1.6")
