@@ -16,7 +16,7 @@ from skips import skip
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ("lab_guests", "software_tpm")
+pytest_plugins = ("in_process", "lab_guests", "software_tpm")
 
 ROOT = Path(__file__).resolve().parent.parent
 

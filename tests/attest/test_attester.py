@@ -1,57 +1,25 @@
 from __future__ import annotations
 
-import io
 import json
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from excise.attest.attester import Attester, Measured, generate_key, open_signer, parse_key
-from excise.cli.main import main
 from excise.errors import ExciseError, UsageError
 from excise.evidence.checks import Outcome
 from excise.evidence.corim import load_store
 from excise.evidence.psa import PROFILE_1, PROFILE_2, PROFILE_TFM, Profile, verify_token
 from excise.perf import Recorder
+from in_process import Program
 from software_tpm import SoftwareTpm
 from token_builders import NONCE, public_key
 from verifier_runner import running
-
-
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Program = Callable[..., Done]
-
-
-@pytest.fixture
-def excise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Program]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RA_PERF", raising=False)
-    before = signal.getsignal(signal.SIGTERM)
-
-    def call(*words: str | Path) -> Done:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-        with pytest.raises(SystemExit) as info:
-            main([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return Done(int(info.value.code or 0), out, err)
-
-    yield call
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture

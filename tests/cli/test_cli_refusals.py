@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from excise.cli.main import main
+from in_process import Program
 from token_builders import FIRMWARE, NONCE, private_key
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Said]
-
-
-@pytest.fixture
-def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Call]:
-    monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-
-    def run(*words: str) -> Said:
-        with pytest.raises(SystemExit) as info:
-            main(list(words))
-        out, err = capsys.readouterr()
-        return Said(int(info.value.code or 0), out, err)
-
-    yield run
-    signal.signal(signal.SIGTERM, before)
-
 
 LARGE = {
     "corim show": ("corim", "show", "large"),
@@ -58,7 +27,7 @@ LARGE = {
 
 @pytest.mark.parametrize("words", LARGE.values(), ids=LARGE)
 def test_a_file_without_end_is_not_read_to_its_end(
-    tmp_path: Path, call: Call, words: tuple[str, ...]
+    tmp_path: Path, excise: Program, words: tuple[str, ...]
 ) -> None:
     (tmp_path / "small").write_bytes(b"\xd2")
     if "fleet" in words:
@@ -77,9 +46,9 @@ def test_a_file_without_end_is_not_read_to_its_end(
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    said = call(*words)
-    assert said.code == 3, said
-    assert "large: has more than" in said.err
+    said = excise(*words)
+    assert said.returncode == 3, said
+    assert "large: has more than" in said.stderr
     writer.join(timeout=20)
     assert endless.is_set()
 
@@ -97,44 +66,44 @@ def _state(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["empty", "empty.sqlite"])
-def test_a_fleet_of_no_host_is_not_shown(tmp_path: Path, call: Call, name: str) -> None:
+def test_a_fleet_of_no_host_is_not_shown(tmp_path: Path, excise: Program, name: str) -> None:
     from excise.fleet.stores import open_store
 
     (tmp_path / "empty").mkdir()
     open_store("empty.sqlite").close()
-    said = call("fleet", "show", name)
-    assert (said.code, said.out) == (2, "")
-    assert f"{name}: holds no state of any host" in said.err
+    said = excise("fleet", "show", name)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert f"{name}: holds no state of any host" in said.stderr
 
 
-def test_what_an_attester_is_to_measure_must_be_files(tmp_path: Path, call: Call) -> None:
+def test_what_an_attester_is_to_measure_must_be_files(tmp_path: Path, excise: Program) -> None:
     for option in ("--ta", "--tee"):
         for name, reason in (("missing", "No such file"), ("/dev/zero", "it is no file")):
-            said = call("attester", "--no-server", option, name)
-            assert said.code == 3, said
-            assert f"{name}: cannot be measured" in said.err
-            assert reason in said.err
+            said = excise("attester", "--no-server", option, name)
+            assert said.returncode == 3, said
+            assert f"{name}: cannot be measured" in said.stderr
+            assert reason in said.stderr
 
 
 @pytest.mark.parametrize("command", ["lint", "show", "predict"])
-def test_a_missing_capture_is_told_to_be_missing(call: Call, command: str) -> None:
-    said = call(command, "missing")
-    assert said.code == 3
-    assert "missing: there is no such file" in said.err
-    assert "manifest" not in said.err
+def test_a_missing_capture_is_told_to_be_missing(excise: Program, command: str) -> None:
+    said = excise(command, "missing")
+    assert said.returncode == 3
+    assert "missing: there is no such file" in said.stderr
+    assert "manifest" not in said.stderr
 
 
 TABLE = "| step | time |\n|---|---|\n| a | 2 |\n| b | 3 |\n| total | 60 |\n"
 
 
 @pytest.mark.parametrize("name", ["table", "table.txt", "pipe"])
-def test_a_table_is_linted_whatever_its_name(tmp_path: Path, call: Call, name: str) -> None:
+def test_a_table_is_linted_whatever_its_name(tmp_path: Path, excise: Program, name: str) -> None:
     rules = '[[parts]]\ntotal = "total"\naxis = "rows"\n'
     (tmp_path / "rules.toml").write_text(rules)
     words = ("--rules", "rules.toml", "--own-only")
     (tmp_path / "known.md").write_text(TABLE)
-    known = call("lint", "known.md", *words)
-    assert known.code == 1
+    known = excise("lint", "known.md", *words)
+    assert known.returncode == 1
     path = tmp_path / name
     if name == "pipe":
         os.mkfifo(path)
@@ -142,15 +111,15 @@ def test_a_table_is_linted_whatever_its_name(tmp_path: Path, call: Call, name: s
         writer.start()
     else:
         path.write_text(TABLE)
-    said = call("lint", name, *words)
-    assert (said.code, said.out) == (1, known.out.replace("known.md", name))
+    said = excise("lint", name, *words)
+    assert (said.returncode, said.stdout) == (1, known.stdout.replace("known.md", name))
 
 
-def test_what_is_neither_capture_nor_table_is_told_so(tmp_path: Path, call: Call) -> None:
+def test_what_is_neither_capture_nor_table_is_told_so(tmp_path: Path, excise: Program) -> None:
     (tmp_path / "image").write_bytes(b"\x89PNG\r\n\x1a\n")
-    said = call("lint", "image")
-    assert said.code == 3
-    assert "is neither a capture nor a table in UTF-8 text" in said.err
+    said = excise("lint", "image")
+    assert said.returncode == 3
+    assert "is neither a capture nor a table in UTF-8 text" in said.stderr
 
 
 @pytest.mark.parametrize(
@@ -163,33 +132,33 @@ def test_what_is_neither_capture_nor_table_is_told_so(tmp_path: Path, call: Call
     ],
 )
 def test_rules_that_say_nothing_are_refused(
-    tmp_path: Path, call: Call, rule: str, key: str
+    tmp_path: Path, excise: Program, rule: str, key: str
 ) -> None:
     (tmp_path / "rules.toml").write_text(f"[[identity]]\n{rule}\n")
     (tmp_path / "t.md").write_text(TABLE)
-    said = call("lint", "t.md", "--rules", "rules.toml")
-    assert said.code == 2
-    assert key in said.err
+    said = excise("lint", "t.md", "--rules", "rules.toml")
+    assert said.returncode == 2
+    assert key in said.stderr
 
 
-def test_a_negative_tolerance_of_a_table_is_refused(tmp_path: Path, call: Call) -> None:
+def test_a_negative_tolerance_of_a_table_is_refused(tmp_path: Path, excise: Program) -> None:
     (tmp_path / "rules.toml").write_text('[[parts]]\ntotal = "total"\ntolerance = "-5%"\n')
     (tmp_path / "t.md").write_text(TABLE)
-    said = call("lint", "t.md", "--rules", "rules.toml")
-    assert (said.code, "parts[0].tolerance" in said.err) == (2, True)
+    said = excise("lint", "t.md", "--rules", "rules.toml")
+    assert (said.returncode, "parts[0].tolerance" in said.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("data", [b"", b"text", b"\xd2", b"\xd2\x84\x40"])
 def test_no_check_passes_on_what_could_not_be_decoded(
-    tmp_path: Path, call: Call, data: bytes
+    tmp_path: Path, excise: Program, data: bytes
 ) -> None:
     (tmp_path / "token").write_bytes(data)
     public = private_key("device").public_key()
     pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     (tmp_path / "key.pem").write_bytes(pem)
-    said = call("verify", "token", "token", "--key", "key.pem", "--nonce", NONCE.hex())
-    assert said.code == 1
-    shown = [line for line in said.out.splitlines() if "cose.encoding" in line]
+    said = excise("verify", "token", "token", "--key", "key.pem", "--nonce", NONCE.hex())
+    assert said.returncode == 1
+    shown = [line for line in said.stdout.splitlines() if "cose.encoding" in line]
     assert len(shown) == 1
     assert "PASSED" not in shown[0]
 

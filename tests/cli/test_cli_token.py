@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from excise.attest.verifier import Records, open_database, rotate
-from excise.cli.main import main
 from excise.evidence.ear import sign_ear
+from in_process import Program
 from token_builders import (
     FIRMWARE,
     IMPLEMENTATION,
@@ -29,35 +24,6 @@ from token_builders import (
     public_key,
     token,
 )
-
-
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Program = Callable[..., Done]
-
-
-@pytest.fixture
-def excise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Program]:
-    """Run the program in this process, which starts it forty times faster."""
-    monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-
-    def call(*words: str | Path, stdin: bytes = b"") -> Done:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as info:
-            main([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return Done(int(info.value.code or 0), out, err)
-
-    yield call
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from excise.cli.main import main
 from excise.cost.tpm_record import decode_record
+from in_process import Program
 from software_tpm import SoftwareTpm, require
 
 require("tpm2_pytss")
-
-Excise = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def excise(capsys: pytest.CaptureFixture[str]) -> Excise:
-    def call(*words: str | Path) -> tuple[int, str, str]:
-        handler = signal.getsignal(signal.SIGTERM)
-        try:
-            with pytest.raises(SystemExit) as ended:
-                main([str(word) for word in words])
-        finally:
-            signal.signal(signal.SIGTERM, handler)
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +24,7 @@ def capture(swtpm: SoftwareTpm, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return path
 
 
-def test_info_tells_the_tpm_and_the_kernels_default(excise: Excise, swtpm: SoftwareTpm) -> None:
+def test_info_tells_the_tpm_and_the_kernels_default(excise: Program, swtpm: SoftwareTpm) -> None:
     code, out, err = excise("tpm", "info", "-T", swtpm.tcti)
     assert (code, err) == (0, "")
     for words in (
@@ -61,14 +42,14 @@ def test_info_tells_the_tpm_and_the_kernels_default(excise: Excise, swtpm: Softw
 
 
 def test_the_tcti_comes_from_the_environment_of_tpm2_tools(
-    excise: Excise, swtpm: SoftwareTpm, monkeypatch: pytest.MonkeyPatch
+    excise: Program, swtpm: SoftwareTpm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPM2TOOLS_TCTI", swtpm.tcti)
     assert excise("tpm", "info")[0] == 0
 
 
 def test_a_bench_prints_its_table_and_writes_a_capture(
-    excise: Excise, swtpm: SoftwareTpm, tmp_path: Path
+    excise: Program, swtpm: SoftwareTpm, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.excise"
     words = ("tpm", "bench", "-T", swtpm.tcti, "--blocks", "3", "--only", "Extend", "--only", "Get")
@@ -86,7 +67,7 @@ def test_a_bench_prints_its_table_and_writes_a_capture(
 
 
 def test_a_capture_of_a_tpm_is_shown_compared_and_reported(
-    excise: Excise, capture: Path, tmp_path: Path
+    excise: Program, capture: Path, tmp_path: Path
 ) -> None:
     assert "PCR_Extend" in excise("show", capture)[1]
     code, out, _ = excise("compare", capture)
@@ -106,7 +87,7 @@ def test_a_capture_of_a_tpm_is_shown_compared_and_reported(
     assert "floor +" in svg
 
 
-def test_a_record_is_written_and_read_back(excise: Excise, capture: Path, tmp_path: Path) -> None:
+def test_a_record_is_written_and_read_back(excise: Program, capture: Path, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     code, _, err = excise("tpm", "record", capture, "-o", path)
     assert code == 0
@@ -118,7 +99,7 @@ def test_a_record_is_written_and_read_back(excise: Excise, capture: Path, tmp_pa
 
 
 def test_compare_places_a_record_among_the_catalogue(
-    excise: Excise, capture: Path, tmp_path: Path
+    excise: Program, capture: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "r.json"
     excise("tpm", "record", capture, "-o", path)
@@ -137,7 +118,7 @@ def test_compare_places_a_record_among_the_catalogue(
 
 
 def test_own_records_are_part_of_the_catalogue(
-    excise: Excise, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    excise: Program, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     code, _, err = excise("tpm", "record", capture, "-o", tmp_path / "r.json", "--keep", "mine")
@@ -194,7 +175,7 @@ def test_own_records_are_part_of_the_catalogue(
     ids=lambda value: " ".join(value[:3]) if isinstance(value, list) else None,
 )
 def test_what_cannot_be_done_is_said_with_its_code(
-    excise: Excise, words: list[str], code: int, message: str
+    excise: Program, words: list[str], code: int, message: str
 ) -> None:
     found, out, err = excise(*words)
     assert (found, out) == (code, "")
@@ -203,7 +184,7 @@ def test_what_cannot_be_done_is_said_with_its_code(
     assert found == code
 
 
-def test_the_long_runs_are_predicted_from_a_reference(excise: Excise, tmp_path: Path) -> None:
+def test_the_long_runs_are_predicted_from_a_reference(excise: Program, tmp_path: Path) -> None:
     page = tmp_path / "p.html"
     code, out, _ = excise(
         *("predict", "--entries", "12313", "--tpm", "reference:tpm-hmac-2024"),
@@ -215,7 +196,7 @@ def test_the_long_runs_are_predicted_from_a_reference(excise: Excise, tmp_path: 
     assert "How known cases are predicted" in page.read_text()
 
 
-def test_boots_are_fitted_and_others_predicted(excise: Excise) -> None:
+def test_boots_are_fitted_and_others_predicted(excise: Program) -> None:
     reference = "reference:tpm-hmac-2024"
     code, out, _ = excise(
         *("predict", reference, "--tpm", reference, "--fit", "no HMAC", "--fit", "HMAC"),
@@ -230,7 +211,7 @@ def test_boots_are_fitted_and_others_predicted(excise: Excise) -> None:
     assert data["model"]["overlap"] == pytest.approx(0.847, abs=1e-3)
 
 
-def test_a_prediction_is_made_from_a_bench(excise: Excise, capture: Path) -> None:
+def test_a_prediction_is_made_from_a_bench(excise: Program, capture: Path) -> None:
     code, out, _ = excise(
         "predict", "--entries", "1000", "--tpm", capture, "--banks", "2", "--json", "--no-known"
     )

@@ -21,7 +21,6 @@ def test_the_step_of_printed_seconds_is_found(step):
     found = find_quantisation(values)
     assert found.step == pytest.approx(step)
     assert found.coarse
-    assert f"grid of {step:.6g}" in found.consequence
 
 
 @pytest.mark.parametrize("hertz", [3e6, 24e6, 19.2e6, 54e6])
@@ -47,7 +46,6 @@ def test_continuous_values_have_no_step():
     for _ in range(500):
         found = find_quantisation(rng.normal(10, 1, rng.integers(3, 40)))
         assert found.step is None
-        assert found.consequence == "no step is evident in these values"
 
 
 def test_a_few_integers_do_not_share_a_step_by_chance():

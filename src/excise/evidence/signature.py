@@ -16,11 +16,9 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from excise.errors import FormatError
-from excise.files import read_whole
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -235,19 +233,6 @@ class Keyring:
         """
         key, extra_ids = _load(data, source)
         self.add(FileKey(key=key, source=source), extra_ids=extra_ids)
-
-    def add_file(self, path: Path) -> None:
-        """Add the key of a file; see `add_bytes`.
-
-        Raises:
-            FormatError: The file cannot be read as a key.
-        """
-        try:
-            data = read_whole(path)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise FormatError(f"cannot be read: {reason}", source=str(path)) from error
-        self.add_bytes(data, source=str(path))
 
     def verify(self, data: bytes, *, digest_algorithm: str, digest: bytes) -> SignatureAppraisal:
         """Return what a `security.ima` value says of a file digest.

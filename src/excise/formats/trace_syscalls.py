@@ -8,6 +8,20 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
+# From this number on, every machine has the same names.
+_FROM_424: Final = (
+    424,
+    (
+        "pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree "
+        "move_mount fsopen fsconfig fsmount fspick pidfd_open clone3 close_range openat2 "
+        "pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd "
+        "landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret "
+        "process_mrelease futex_waitv set_mempolicy_home_node cachestat fchmodat2 "
+        "map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount "
+        "lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat "
+        "listxattrat removexattrat open_tree_attr"
+    ),
+)
 _X86_64: Final[tuple[tuple[int, str], ...]] = (
     (
         0,
@@ -55,19 +69,7 @@ _X86_64: Final[tuple[tuple[int, str], ...]] = (
             "pkey_free statx io_pgetevents rseq"
         ),
     ),
-    (
-        424,
-        (
-            "pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree "
-            "move_mount fsopen fsconfig fsmount fspick pidfd_open clone3 close_range openat2 "
-            "pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd "
-            "landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret "
-            "process_mrelease futex_waitv set_mempolicy_home_node cachestat fchmodat2 "
-            "map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount "
-            "lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat "
-            "listxattrat removexattrat open_tree_attr"
-        ),
-    ),
+    _FROM_424,
 )
 _GENERIC: Final[tuple[tuple[int, str], ...]] = (
     (
@@ -119,19 +121,7 @@ _GENERIC: Final[tuple[tuple[int, str], ...]] = (
             "pkey_mprotect pkey_alloc pkey_free statx io_pgetevents rseq kexec_file_load"
         ),
     ),
-    (
-        424,
-        (
-            "pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree "
-            "move_mount fsopen fsconfig fsmount fspick pidfd_open clone3 close_range openat2 "
-            "pidfd_getfd faccessat2 process_madvise epoll_pwait2 mount_setattr quotactl_fd "
-            "landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret "
-            "process_mrelease futex_waitv set_mempolicy_home_node cachestat fchmodat2 "
-            "map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount "
-            "lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat "
-            "listxattrat removexattrat open_tree_attr"
-        ),
-    ),
+    _FROM_424,
 )
 _TABLES: Final = {"x86_64": _X86_64, "aarch64": _GENERIC, "riscv64": _GENERIC}
 MACHINES: Final = tuple(_TABLES)

@@ -92,13 +92,6 @@ def cached() -> list[str]:
     return sorted(pin.stem for pin in (cache_root() / "packages").glob("*.pin"))
 
 
-def refresh() -> None:
-    """Forget which versions were used, and fetch the archive's lists again."""
-    for pin in (cache_root() / "packages").glob("*.pin"):
-        pin.unlink()
-    _update()
-
-
 def _resolve(name: str) -> tuple[str, str]:
     """Return name and version, following a meta-package to a versioned kernel package."""
     for _ in range(3):

@@ -48,17 +48,6 @@ class Quantisation:
     printed_step: float | None
     coarse: bool
 
-    @property
-    def consequence(self) -> str:
-        """What follows for a reader, in one clause."""
-        if self.step is None:
-            return "no step is evident in these values"
-        share = "" if self.step_ratio is None else f" ({self.step_ratio:.2g} of the median)"
-        return (
-            f"the values lie on a grid of {self.step:.6g}{share}; "
-            "smaller differences between two values cannot be resolved"
-        )
-
 
 def find_quantisation(values: ArrayLike) -> Quantisation:
     """Find the step of the grid on which values lie, if they show one.
