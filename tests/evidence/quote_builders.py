@@ -138,9 +138,14 @@ def tpm2b_public(key: PrivateKey, **options: object) -> bytes:
 
 
 def sign(
-    message: bytes, key: PrivateKey, *, scheme: str = "ECDSA", algorithm: str = "sha256"
+    message: bytes,
+    key: PrivateKey,
+    *,
+    scheme: str = "ECDSA",
+    algorithm: str = "sha256",
+    salt: int | None = None,
 ) -> bytes:
-    """Return a TPMT_SIGNATURE."""
+    """Return a TPMT_SIGNATURE; the salt of RSAPSS is as long as the digest unless given."""
     head = struct.pack(">HH", SCHEMES[scheme], ALGORITHMS[algorithm])
     chosen = HASHES[algorithm]()
     if isinstance(key, ec.EllipticCurvePrivateKey):
@@ -148,7 +153,8 @@ def sign(
         return head + sized(r.to_bytes(32, "big")) + sized(s.to_bytes(32, "big"))
     form: padding.AsymmetricPadding = padding.PKCS1v15()
     if scheme == "RSAPSS":
-        form = padding.PSS(mgf=padding.MGF1(chosen), salt_length=chosen.digest_size)
+        length = chosen.digest_size if salt is None else salt
+        form = padding.PSS(mgf=padding.MGF1(chosen), salt_length=length)
     return head + sized(key.sign(message, form, chosen))
 
 

@@ -15,6 +15,7 @@ from eventlog_builder import (
     EV_IPL,
     EV_NO_ACTION,
     LogEvent,
+    agile_event,
     agile_log,
     boot,
     locality,
@@ -86,6 +87,18 @@ def test_registers_that_the_log_never_extends_are_named_and_prove_nothing() -> N
     )
 
 
+@pytest.mark.parametrize("register", range(8))
+def test_a_log_without_the_events_of_one_of_firmwares_registers_was_cut(register: int) -> None:
+    pcrs = registers_after(boot(), "sha256")
+    kept = [event for event in boot() if event.pcr != register]
+    found = verify_event_log(agile_log(kept, "sha256"), pcrs=pcrs)
+    assert found.verdict is Outcome.FAILED
+    # A register that is as it was after the start, or that nobody may extend, was not.
+    for value in (bytes(32), b"\xff" * 32):
+        untouched = {"sha256": {**pcrs["sha256"], register: value}}
+        assert verify_event_log(agile_log(kept, "sha256"), pcrs=untouched).verdict is Outcome.PASSED
+
+
 @pytest.mark.parametrize("start", [0, 3])
 def test_pcr_0_starts_from_the_locality_that_the_log_tells(start: int) -> None:
     events = [locality(3), *boot()]
@@ -119,6 +132,18 @@ def test_the_events_of_leaving_boot_services_are_supplied_and_said() -> None:
     assert five.supplied == tuple(event.data.decode() for event in left_out)
     half = verify_event_log(log, pcrs=registers_after([*boot(), left_out[0]], "sha256"))
     assert half.verdict is Outcome.FAILED
+
+
+def test_events_are_not_supplied_to_a_register_whose_digests_have_a_gap() -> None:
+    *kept, last = boot()
+    left_out = [
+        LogEvent(5, EV_EFI_ACTION, b"Exit Boot Services Invocation"),
+        LogEvent(5, EV_EFI_ACTION, b"Exit Boot Services Returned with Success"),
+    ]
+    log = agile_log(kept, "sha1", "sha256") + agile_event(last, ["sha1"])
+    # As if the event without a digest of this bank had not been.
+    pcrs = registers_after([*kept, *left_out], "sha256")
+    assert verify_event_log(log, pcrs=pcrs).verdict is Outcome.FAILED
 
 
 @pytest.mark.parametrize("padding", [b"\xff" * 4096, b"\0" * 4096, b"\xff" * 3])

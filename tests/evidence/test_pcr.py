@@ -66,6 +66,7 @@ def test_selection_is_read_as_tpm2_tools_write_it() -> None:
     chosen = parse_selection("sha256:10,0,1+sha1:all+sm3-256:4-6")
     assert chosen == (("sha256", (0, 1, 10)), ("sha1", tuple(range(24))), ("sm3_256", (4, 5, 6)))
     assert format_selection(chosen[:1]) == "sha256:0,1,10"
+    assert parse_selection("sha256:24-31") == (("sha256", tuple(range(24, 32))),)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,7 @@ def test_selection_is_read_as_tpm2_tools_write_it() -> None:
         ("sha256:1+sha256:2", "twice"),
         ("md5:1", "unknown PCR bank"),
         ("sha256:40", "not within"),
+        ("sha256:30-32", "not within"),
         ("sha256:7-3", "not within"),
     ],
 )

@@ -444,6 +444,21 @@ def test_plain_signature_of_another_hash_needs_it_named() -> None:
     assert failed(appraise(case, signature=plain, plain_hash="sha384")) == set()
 
 
+@pytest.mark.parametrize("salt", [0, 20, 32, 222])
+def test_a_salt_of_any_length_that_tpms_use_verifies(salt: int) -> None:
+    # As long as the digest, as FIPS 186 wants it, or as long as fits into 2048 bits.
+    key = rsa_key()
+    signature = sign(QuoteCase().attest, key, scheme="RSAPSS", salt=salt)
+    found = verify_quote(
+        QuoteCase().attest,
+        signature,
+        pem(key),
+        qualifying_data=QuoteCase().fields.extra_data,
+        pcrs=QuoteCase().pcrs,
+    )
+    assert found.verdict is Outcome.PASSED
+
+
 def test_padded_and_shortened_ecdsa_numbers_are_the_same_numbers() -> None:
     parsed = parse_signature(GOOD.signature)
     head = GOOD.signature[:4]

@@ -70,6 +70,8 @@ def test_samples_that_all_tie_say_nothing_below_their_resolution():
     result = compare_unpaired([0.1] * 9, [0.1] * 8)
     assert result.cliffs_delta == 0
     assert result.brunner_munzel_p == 1
+    assert result.probability_interval.low < 0.4
+    assert result.probability_interval.high > 0.6
     assert result.verdict is Verdict.INCONCLUSIVE
     assert compare_unpaired([0.1] * 9, [0.1] * 8, resolution=0).verdict is Verdict.EQUIVALENT
 
@@ -90,6 +92,14 @@ def test_a_difference_needs_both_the_ratio_and_the_test():
     assert compare_unpaired(a, b).verdict is Verdict.COSTS
     assert compare_unpaired(b, a).verdict is Verdict.SAVES
     assert compare_unpaired(a, rng.lognormal(0, 0.1, 60)).verdict is Verdict.INCONCLUSIVE
+    # The median of b is 5 % higher, and yet b is as often below a as above it.
+    near = np.linspace(0.999, 1.001, 1760)
+    a = np.concatenate((near, np.linspace(1.99, 2.01, 240)))
+    b = np.concatenate((near[:880] / 2, 1.05 * near[:1120]))
+    found = compare_unpaired(a, b)
+    assert found.interval.low > 1.02
+    assert found.brunner_munzel_p > 0.05
+    assert found.verdict is Verdict.INCONCLUSIVE
 
 
 def test_misuse_is_refused():
