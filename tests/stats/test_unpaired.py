@@ -76,6 +76,15 @@ def test_samples_that_all_tie_say_nothing_below_their_resolution():
     assert compare_unpaired([0.1] * 9, [0.1] * 8, resolution=0).verdict is Verdict.EQUIVALENT
 
 
+def test_a_given_resolution_widens_the_interval_on_both_sides():
+    rng = np.random.default_rng(4)
+    a, b = rng.lognormal(0, 0.1, 50), rng.lognormal(0, 0.1, 50)
+    bare = compare_unpaired(a, b, resolution=0).interval
+    wide = compare_unpaired(a, b, resolution=0.05 * np.median(a)).interval
+    assert wide.low == pytest.approx(bare.low / 1.05)
+    assert wide.high == pytest.approx(bare.high * 1.05)
+
+
 def test_few_values_are_inconclusive_without_intervals():
     result = compare_unpaired([1.0, 1.1], [2.0, 2.1, 2.2])
     assert result.verdict is Verdict.INCONCLUSIVE
