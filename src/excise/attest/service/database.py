@@ -102,7 +102,6 @@ class Database:
         self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="database", daemon=True)
         self._closed = False
-        self.commits = 0
         self._thread.start()
 
     @property
@@ -184,7 +183,6 @@ class Database:
             for request in batch:
                 request.result = request.work(cursor)
             self._connection.commit()
-            self.commits += 1
         except BaseException:
             with suppress(Exception):
                 self._connection.rollback()

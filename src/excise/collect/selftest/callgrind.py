@@ -23,7 +23,6 @@ from excise.collect.selftest.openssl import clean_environment
 from excise.collect.selftest.tree import Tree, host_tree
 from excise.errors import FormatError, HostError
 
-METHOD: Final = "callgrind: instructions by symbol where names are left, else by object"
 # Names that libraries give to what runs their self-tests.
 SELF_TEST: Final = re.compile(
     r"self_?test|HealthTest|powerup|power_up|startup_tests|fips_check|_kat_|_kat$|_post$|POST",

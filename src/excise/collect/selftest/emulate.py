@@ -11,15 +11,12 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from excise.collect.selftest.measured import Measured
 from excise.collect.selftest.native import INSTRUCTION_CLOCK, helper
 from excise.collect.selftest.openssl import find_provider
 from excise.collect.selftest.tree import OnStep, make_tree
 from excise.errors import HostError
-
-METHOD: Final = "the library's self-test callback, stamped with instructions executed (QEMU plugin)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

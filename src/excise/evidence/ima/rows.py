@@ -124,7 +124,6 @@ class ImaList:
     ) -> None:
         self._stack = ExitStack()
         source = self._stack.enter_context(opened(data))
-        self._source_name = source.name
         layout = layout or Layout()
         try:
             self._native = _core.ImaRows(
