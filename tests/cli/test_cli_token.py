@@ -291,3 +291,14 @@ def test_a_verifier_that_cannot_start_says_why(folder: Path, excise: Program) ->
     done = excise("verifier", "serve", "--tls-certificate", "x.pem", "--listen", ":0")
     assert done.returncode == 2
     assert "--tls-certificate and --tls-key go together" in done.stderr
+
+
+def test_a_checked_corim_tells_what_it_holds_and_until_when(folder: Path, excise: Program) -> None:
+    words = ("corim", "new", "refs", "--build", "b", "--implementation-id", IMPLEMENTATION.hex())
+    assert excise(*words, "--component", f"PRoT={'11' * 32}", "--key", "key.pem").returncode == 0
+    signed = ("--sign", "vendor.pem", "--signer", "ACME", "-o", "b.cose")
+    assert excise("corim", "build", "refs", *signed).returncode == 0
+    done = excise("corim", "check", "b.cose", "--key", "vendor.pub")
+    assert done.returncode == 0, done.stdout
+    assert "corim.content             1 reference value, 1 trust anchor\n" in done.stdout
+    assert "corim.signature_validity  until 2" in done.stdout

@@ -75,7 +75,14 @@ class SensorAppraisal(AppraisalResult):
                 *(f"{c.id}: {c.got}. {c.detail}" for c in self.checks if _is_open_state(c)),
             )
         wrong = [check for check in self.checks if check.outcome is self.outcome]
-        return tuple(f"{c.id}: {c.got or c.detail or c.expected}".rstrip() for c in wrong)
+        return tuple(f"{c.id}: {_found(c)}".rstrip() for c in wrong)
+
+
+def _found(check: Check) -> str:
+    """Return what a check found, and what it asks for."""
+    if not check.got:
+        return check.detail or check.expected
+    return f"{check.got}, expected {check.expected}" if check.expected else check.got
 
 
 def _is_open_state(check: Check) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -100,7 +101,9 @@ def test_a_refusal_is_told_with_its_reasons_and_exit_code_1(
     options = _options(machine, verifier, write_member(group, tmp_path / "member"), face)
     done = excise("sensor", "transaction", *options)
     assert done.returncode == 1, done.stderr
-    assert "ima.pcr.sha256" in done.stderr
+    told = re.search(r"ima\.pcr\.sha256: [0-9a-f]{64}, expected ([0-9a-f]{64})", done.stderr)
+    assert told is not None, done.stderr
+    assert told[1] == "00" * 32
 
 
 @pytest.mark.parametrize(

@@ -344,7 +344,9 @@ def _window_check(name: str, start: int | None, end: int | None, now: float) -> 
     else:
         inside = (start is None or start <= now) and (end is None or now <= end)
         outcome = Outcome.PASSED if inside else Outcome.FAILED
-        got = f"{_date(start)} to {_date(end)}"
+        since = f"from {_date(start)}" if start is not None else ""
+        until = f"until {_date(end)}" if end is not None else ""
+        got = f"{since} {until}".strip()
     return Check(
         id=name,
         outcome=outcome,
@@ -354,7 +356,5 @@ def _window_check(name: str, start: int | None, end: int | None, now: float) -> 
     )
 
 
-def _date(seconds: int | None) -> str:
-    if seconds is None:
-        return "open"
+def _date(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

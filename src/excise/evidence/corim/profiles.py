@@ -175,10 +175,14 @@ def check_content(corim: Corim) -> Check:
         outcome, got = Outcome.FAILED, f"{error.field}: {error.reason}"
     else:
         outcome = Outcome.PASSED
-        got = (
-            f"{len(held.values)} reference values, {len(held.anchors)} trust anchors, "
-            f"{len(held.configs)} configurations, {len(held.realms)} realms"
-        )
+        parts = {
+            "reference value": len(held.values),
+            "trust anchor": len(held.anchors),
+            "configuration": len(held.configs),
+            "realm": len(held.realms),
+        }
+        named = (f"{n} {what}{'s' if n != 1 else ''}" for what, n in parts.items() if n)
+        got = ", ".join(named)
     return Check(
         id="corim.content",
         outcome=outcome,
