@@ -301,6 +301,18 @@ def test_captures_with_nothing_in_common_are_a_usage_error() -> None:
     assert "no task has a figure under the same configuration" in str(caught.value)
 
 
+def test_figures_in_different_units_are_named_by_their_units() -> None:
+    cycles, times = (
+        dataset([Aggregate(
+            task="t", configuration=name, metric="duration", unit=unit, mean=5.0, layer="hook",
+            event="inode_create",
+        )])
+        for name, unit in (("none", "cycles"), ("selinux", "ns"))
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=r"in the same unit.*Units: cycles against ns"):
+        compare_datasets(cycles, times)
+
+
 def test_the_only_configurations_of_two_captures_are_compared_whatever_their_names() -> None:
     before = dataset(paired_runs({"before": 1.0}), name="one")
     after = dataset(paired_runs({"patched": 1.2}, seed=2), name="two")

@@ -42,7 +42,10 @@ def test_costs_below_the_limit_pass(ratio: float) -> None:
 
 
 def test_strict_fails_what_cannot_be_ruled_out() -> None:
-    assert judged(1.0, noise=0.2).passed
+    lenient = judged(1.0, noise=0.2)
+    assert lenient.passed
+    assert lenient.lines[0].endswith("; more than +2.0 % is not ruled out (--strict fails it)")
+    assert "ruled out" not in judged(1.0).lines[0]
     strict = judged(1.0, noise=0.2, strict=True)
     assert not strict.passed
     assert "cannot be ruled out" in strict.failures[0]
@@ -71,6 +74,12 @@ def test_captures_of_one_configuration_each_are_judged_whatever_its_name() -> No
         found = judge(after, baseline="", other=before, max_regression_ratio=0.05)
         assert found.passed == passes
         assert found.lines[0].split(":")[0].endswith("t under patched")
+
+
+def test_a_largest_cost_below_zero_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match=r"largest cost that passes is -5%, below zero"):
+        judged(1.0, limit=-0.05)
+    assert judged(1.0).as_dict()["lines"] == list(judged(1.0).lines)
 
 
 def test_too_few_blocks_for_an_interval_do_not_pass() -> None:

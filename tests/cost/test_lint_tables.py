@@ -73,6 +73,17 @@ def test_a_column_of_percentages_may_be_shares() -> None:
     assert shares[0].expected == "% of time % = time / whole"
 
 
+def test_a_column_whose_numbers_have_percent_signs_needs_no_heading_that_says_so() -> None:
+    text = "task,None,SELinux,overhead\nstat,1.67,2.65,58%\nopen,2.49,3.62,45%\n"
+    text += "create,9.67,25.92,170%\n"
+    (check,) = _checks(text)
+    assert check.expected == "% of overhead = (SELinux - None) / None"
+    assert (check.outcome, check.got) == (Outcome.FAILED, "2 of 3")
+    assert check.detail == "create: 170 % printed, 168 % computed"
+    (passed,) = _checks(text.replace("170%", "168 %"))
+    assert passed.outcome is Outcome.PASSED
+
+
 def test_percentages_that_nothing_explains_are_not_covered() -> None:
     text = "task,a,b,%\nx,1.0,2.0,17\ny,1.0,3.0,23\nz,1.0,9.0,31\n"
     (check,) = _checks(text)

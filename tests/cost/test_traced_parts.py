@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cost_datasets import dataset, event, paired_runs
+from excise.capture.journal import Aggregate
 from excise.cost.attribution import Attribution
 from excise.cost.explain import attributions
 from excise.errors import UsageError
@@ -180,6 +181,24 @@ def test_traces_of_different_tasks_say_which_tasks_they_hold(tmp_path: Path) -> 
     two = dataset([*runs, event(runs[0].sequence, "hash", 10.0)], name="two")
     with pytest.raises(UsageError, match=f"No task ran in all: {STAT} against sign"):
         attributions(one, two)
+
+
+def test_a_table_of_hooks_alone_says_that_totals_and_calls_are_missing() -> None:
+    hooks = dataset(
+        [
+            Aggregate(
+                task="workload",
+                configuration="none",
+                metric="duration",
+                unit="ns",
+                mean=35.0,
+                layer="hook",
+                event="inode_create",
+            )
+        ]
+    )
+    with pytest.raises(UsageError, match=r"give totals of tasks beside them.*--calls"):
+        attributions(hooks)
 
 
 def test_hooks_without_system_calls_say_what_to_trace(tmp_path: Path) -> None:

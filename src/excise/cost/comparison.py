@@ -208,7 +208,7 @@ def compare_datasets(
     counted = all(row.order == "exact counts" for row in rows)
     rows += _published_pairs(first, second, margin_ratio, names)
     if not rows:
-        raise _nothing_common(first, second)
+        raise _nothing_common(first, second, names)
     return Comparisons(
         baseline=first.name,
         rows=_with_holm(rows),
@@ -234,9 +234,15 @@ def _counterparts(first: Dataset, second: Dataset, twins: set[str]) -> dict[str,
     return {theirs[0]: ours[0]} if len(ours) == len(theirs) == 1 else {}
 
 
-def _nothing_common(first: Dataset, second: Dataset) -> UsageError:
+def _nothing_common(first: Dataset, second: Dataset, names: Mapping[str, str]) -> UsageError:
     if set(first.tasks) & set(second.tasks):
         ours, theirs = first.configurations, second.configurations
+        units = [_units(dataset) for dataset in (first, second)]
+        if (names or set(ours) & set(theirs)) and not set.intersection(*map(set, units)):
+            return UsageError(
+                "the captures have no figure of one task in the same unit",
+                hint=f"Units: {' against '.join(map(', '.join, units))}",
+            )
         return UsageError(
             "no task has a figure under the same configuration in both captures",
             hint=f"Configurations: {', '.join(ours)} against {', '.join(theirs)}",
@@ -245,6 +251,11 @@ def _nothing_common(first: Dataset, second: Dataset) -> UsageError:
         "the captures have no task in common",
         hint=f"Tasks: {', '.join(first.tasks)} against {', '.join(second.tasks)}",
     )
+
+
+def _units(dataset: Dataset) -> list[str]:
+    found = (_as_duration(row).unit for row in summaries(dataset) if row.typical is not None)
+    return list(dict.fromkeys(found))
 
 
 def _keyed(dataset: Dataset, metric: str | None) -> dict[_Key, Series]:

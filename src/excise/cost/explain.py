@@ -11,6 +11,7 @@ from excise.cost.difference import difference_attributions
 from excise.cost.series import series_of
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
+from excise.formats.trace_rows import HOOK
 
 
 def attributions(
@@ -73,5 +74,10 @@ def _hint(datasets: Sequence[Dataset]) -> str:
         return (
             "No task of these traces has a total: trace system calls too (their functions, or the "
             "events raw_syscalls:sys_enter and sys_exit), in each configuration"
+        )
+    if any(dataset.aggregates.filter(layer=HOOK, metric="duration").height for dataset in datasets):
+        return (
+            "These are costs of hooks: give totals of tasks beside them, as a capture or a table, "
+            "and with --calls how often a task calls each hook"
         )
     return "Import a log that has them, such as RA_PERF, or trace the task"

@@ -46,6 +46,7 @@ class GateResult:
             "compared": self.compared,
             "max_regression_ratio": self.max_regression_ratio,
             "failures": list(self.failures),
+            "lines": list(self.lines),
         }
 
 
@@ -74,8 +75,13 @@ def judge(
 
     Raises:
         Refused: If the captures may not be compared.
-        UsageError: If there is nothing to compare.
+        UsageError: If there is nothing to compare, or the largest cost is below zero.
     """
+    if max_regression_ratio < 0:
+        raise UsageError(
+            f"the largest cost that passes is {100 * max_regression_ratio:g}%, below zero",
+            hint="Name a cost: 0% lets nothing through that is surely dearer",
+        )
     if other is None:
         found = compare_configurations(
             dataset, baseline=baseline, metric=metric, margin_ratio=max_regression_ratio
@@ -92,7 +98,8 @@ def judge(
     for row in rows:
         reason = _reason(row, limit, strict=strict)
         line = f"{row.task} under {row.configuration}: {_shown(row)}"
-        lines.append(f"{'FAIL' if reason else 'ok  '} {line}")
+        doubt = "" if reason else _doubt(row, limit)
+        lines.append(f"{'FAIL' if reason else 'ok  '} {line}{doubt}")
         if reason:
             failures.append(f"{line}: {reason}")
     lines += [f"--   {t} under {c}: ran once, a first run: not judged" for t, c in found.first_only]
@@ -145,6 +152,13 @@ def _reason(row: Comparison, limit: float, *, strict: bool) -> str | None:
     if strict and high > limit:
         return f"a cost above {allowed} cannot be ruled out"
     return None
+
+
+def _doubt(row: Comparison, limit: float) -> str:
+    """Return what a comparison that passes leaves open, or an empty text."""
+    if row.high is None or row.high <= limit:
+        return ""
+    return f"; more than {format_ratio(limit)} is not ruled out (--strict fails it)"
 
 
 def _shown(row: Comparison) -> str:

@@ -253,7 +253,7 @@ def _found_percents(table: TextTable, rules: Rules) -> Iterator[Check]:
     inline = [
         column for column in table.columns if any(column in row.percents for row in table.rows)
     ]
-    own = [c for c in table.columns if "%" in c or "percent" in c.lower()]
+    own = [c for c in table.columns if "%" in c or "percent" in c.lower() or _is_signed(table, c)]
     values = [column for column in table.columns if column not in own]
     for column in [*inline, *own]:
         if column in ruled:
@@ -266,6 +266,12 @@ def _found_percents(table: TextTable, rules: Rules) -> Iterator[Check]:
             for kind in KINDS
         ]
         yield _best_percent(table, column, candidates)
+
+
+def _is_signed(table: TextTable, column: str) -> bool:
+    """Return whether every number of a column has a percent sign."""
+    rows = [row for row in table.rows if column in row.numbers]
+    return bool(rows) and all(column in row.signed for row in rows)
 
 
 def _best_percent(table: TextTable, column: str, candidates: list[Percent]) -> Check:

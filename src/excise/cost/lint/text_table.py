@@ -43,13 +43,18 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row: its words, its numbers and the percentages in parentheses, by heading."""
+    """One row: its words, its numbers and the percentages in parentheses, by heading.
+
+    Attributes:
+        signed: Headings whose number has a percent sign, and no other number before it.
+    """
 
     label: str
     words: dict[str, str]
     numbers: dict[str, Printed]
     percents: dict[str, Printed]
     line: int
+    signed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,12 @@ def _row(headings: list[str], cells: list[str], line: int) -> TableRow:
         if percent is not None:
             percents[heading] = percent
     label = " ".join(word for word in words.values() if word and word.lower() not in ("n/a", "-"))
-    return TableRow(label, words, numbers, percents, line)
+    signed = frozenset(
+        heading
+        for heading, cell in zip(headings, cells, strict=False)
+        if heading in numbers and heading not in percents and cell.strip().endswith("%")
+    )
+    return TableRow(label, words, numbers, percents, line, signed)
 
 
 def _separated(text: str, name: str) -> list[tuple[int, list[str]]]:
