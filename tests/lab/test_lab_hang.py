@@ -22,7 +22,7 @@ from test_lab_reboot import excise, records_of, running, status, toml_of, wait_f
 
 # systemd goes no further than there: no network, no sshd, and no panic.
 STUCK: Final = "systemd.unit=sysinit.target"
-LIMIT: Final = "150s"
+LIMIT: Final = "200s"
 CAMPAIGN: Final = """\
 title = "a boot that hangs"
 blocks = 1
