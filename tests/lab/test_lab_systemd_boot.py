@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from efi_guest import MACHINE_ID, efi_guest
-from excise.campaign.targets.rebooting import Rebooter
+from efi_guest import IMAGE, IMAGE_WORD, MACHINE_ID, TWO, efi_guest
+from excise.campaign.target_spec import SshTarget
+from excise.campaign.targets.rebooting import Booted, Rebooter
 from excise.campaign.targets.ssh import address_of
-from excise.collect.boot_loaders import BootEntry, boot_loader
+from excise.collect.boot_loaders import BootEntry, boot_loader, require_boot_loader
 from excise.collect.remote import RemoteMachine
 from reboot_guest import wait_until_up
 from skips import skip
@@ -31,6 +33,12 @@ DIES: Final = BootEntry(number=1, words=())  # its first boot dies as by a power
 ON: Final = BootEntry(number=2, words=("audit=1", "a.b=c,d|e"))
 
 
+def rebooted(machine: RemoteMachine, target: SshTarget) -> Booted:
+    booted = Rebooter(machine, spec=target).reboot()
+    assert isinstance(booted, Booted), booted
+    return booted
+
+
 def without_initrd(words: Sequence[str]) -> list[str]:
     """Return a command line without the loader's own word, which says where the initrd is."""
     return [word for word in words if not word.startswith("initrd=")]
@@ -46,13 +54,14 @@ def test_systemd_boot_boots_an_entry_once_and_is_put_back(tmp_path: Path) -> Non
         wait_until_up(target, settle="true")
         with RemoteMachine(address_of(target)) as machine:
             machine.connect()
-            reboot = Rebooter(machine, spec=target).reboot
+            reboot = partial(rebooted, machine, target)
             before = machine.run(BOOTED).text
             always = machine.run("cat /proc/cmdline").text
             release = machine.run("uname -r").text.strip()
             assert f"/loader/entries/{MACHINE_ID}-{release}.conf" in before
             loader = boot_loader(machine)
             assert loader.name == "systemd-boot"
+            loader.require()
 
             loader.install(entries)
             by_tool = machine.run(ENTRIES).text
@@ -87,3 +96,49 @@ def test_systemd_boot_boots_an_entry_once_and_is_put_back(tmp_path: Path) -> Non
     assert died.marks == last.marks == []
     assert now == always
     assert after == before
+
+
+BOTH: Final = (
+    "cd / && find boot efi ! -name random-seed | sort && find boot/loader efi/loader boot/EFI"
+    " -type f ! -name random-seed -exec sha256sum {} +; ls /var/lib/excise; bootctl list"
+)
+
+
+@pytest.mark.lab
+@pytest.mark.long
+def test_entries_beside_the_loaders_partition_and_a_unified_kernel_image_are_booted_once(
+    tmp_path: Path,
+) -> None:
+    if os.geteuid() != 0:
+        skip("the guest's disk is built as root")
+    with efi_guest(tmp_path, TWO) as target:
+        wait_until_up(target, settle="true")
+        with RemoteMachine(address_of(target)) as machine:
+            machine.connect()
+            reboot = partial(rebooted, machine, target)
+            assert machine.run("bootctl -p; bootctl -x").text.split() == ["/efi", "/boot"]
+            release = machine.run("uname -r").text.strip()
+            loader = boot_loader(machine)
+            found = []
+            for image in (False, True):
+                if image:  # from now on the machine boots it by itself
+                    machine.require(f"bootctl set-default {IMAGE}", what="choosing the image")
+                    reboot()
+                always = machine.run("cat /proc/cmdline").text.split()
+                assert (IMAGE_WORD in always) == image
+                before = machine.run(BOTH).text
+                assert "efi/loader/loader.conf\n" in before
+                require_boot_loader(machine)
+                loader.install([ON])
+                written = machine.run("cd /boot/loader/entries && cat excise-*").text
+                loader.choose(ON)
+                once = reboot()
+                loader.undo()
+                last = reboot()
+                found.append((always, once, written, before, machine.run(BOTH).text, last))
+    for image, (always, once, written, before, after, last) in enumerate(found):
+        where = f"efi /EFI/Linux/{IMAGE}" if image else f"/excise-2/{release}/linux"
+        assert where in written
+        assert without_initrd(once.words) == [*without_initrd(always), *ON.words, ON.mark]
+        assert without_initrd(last.words) == without_initrd(always)
+        assert after == before
