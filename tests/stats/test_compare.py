@@ -198,6 +198,14 @@ def test_values_equal_by_coarse_printing_are_not_called_equivalent():
     assert compare_paired([0.10] * 30, [0.10] * 30, resolution=0).verdict is Verdict.EQUIVALENT
 
 
+def test_a_step_is_looked_for_from_half_of_the_pairs_that_tie():
+    baseline = [1.0, 1.1, 1.2, 1.0, 1.1, 1.2]
+    half = compare_paired(baseline, [1.0, 1.1, 1.2, 1.1, 1.2, 1.3])
+    assert (half.tied, half.resolution_ratio) == (3, pytest.approx(0.1 / 1.1))
+    fewer = compare_paired(baseline, [1.0, 1.1, 1.3, 1.1, 1.2, 1.3])
+    assert (fewer.tied, fewer.resolution_ratio) == (2, 0.0)
+
+
 def test_a_given_resolution_widens_the_interval():
     baseline, other = noisy(np.random.default_rng(12), 60, ratio=1.02)
     bare = compare_paired(baseline, other)
