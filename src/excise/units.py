@@ -93,6 +93,11 @@ def parse_duration(text: str) -> int:
     return total
 
 
+def parse_seconds(text: str) -> float:
+    """Return the seconds that a text stands for; see `parse_duration`."""
+    return parse_duration(text) / 1e9
+
+
 def parse_bytes(text: str) -> int:
     """Return the bytes that a text such as `10K`, `1.5MiB` or `2GB` stands for.
 

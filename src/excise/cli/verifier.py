@@ -84,10 +84,10 @@ def serve(
     from excise.attest.verifier import Database, VerifierSettings, verifier_app
     from excise.cli.verify_token import load_references
     from excise.evidence.appraisal import policy_of
-    from excise.units import parse_duration
+    from excise.units import parse_seconds
 
     store = load_references(corim, corim_key, None) if corim else _nothing()
-    session_s = parse_duration(session_time) / 1e9
+    session_s = parse_seconds(session_time)
     if session_s < 1:
         raise UsageError("--session-time is below a second: no answer would come in time")
     settings = VerifierSettings(

@@ -192,7 +192,7 @@ def ear(
     from excise.evidence.cose_key import read_key_set
     from excise.evidence.ear import EarOptions, key_named, verify_ear
     from excise.evidence.trust_vector import Status
-    from excise.units import parse_duration
+    from excise.units import parse_seconds
 
     names = accept or [Status.AFFIRMING]
     unknown = [name for name in names if name not in set(Status)]
@@ -201,7 +201,7 @@ def ear(
     options = EarOptions(
         accept=tuple(Status(name) for name in names),
         submodules=tuple(submodule or ()),
-        max_age_s=parse_duration(max_age) / 1e9 if max_age else None,
+        max_age_s=parse_seconds(max_age) if max_age else None,
     )
     text = read_input(result).decode("utf-8", "replace").strip()
     challenge = _nonce(nonce, any_nonce=any_nonce or max_age is not None, what="result")

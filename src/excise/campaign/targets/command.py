@@ -35,7 +35,7 @@ from excise.clock import Clock
 from excise.collect.host import boot_id, program_facts, require_programs
 from excise.collect.remote_console import Console, Heard, ProgramLine, SerialLine
 from excise.errors import HostError, SpecError, UsageError
-from excise.units import parse_duration
+from excise.units import parse_seconds
 
 # The line that closes a run, of formats that have one.
 FORMAT_ENDS: Final[Mapping[str, str]] = {"ra-perf": r"RA_PERF\|host\|total\|"}
@@ -283,7 +283,7 @@ class ConsoleSession:
         if spec.ready is not None:
             if isinstance(spec, SerialTarget) and not spec.reset:
                 self._console.send("", newline=spec.newline)  # a board that waits says so again
-            patience_s = parse_duration(spec.ready_timeout) / 1e9
+            patience_s = parse_seconds(spec.ready_timeout)
             heard = self._console.wait_for(
                 re.compile(spec.ready.encode()), timeout_s=patience_s, whole_lines=False
             )
@@ -317,7 +317,7 @@ class ConsoleSession:
         return run
 
     def _answer(self, task: Task, configuration: Configuration) -> _Answer:
-        timeout_s = parse_duration(task.timeout) / 1e9
+        timeout_s = parse_seconds(task.timeout)
         words = configuration.wrapped(task.command) if task.command else []
         if self._console is None:
             return self._of_program(words, configuration, task, timeout_s)

@@ -19,7 +19,6 @@ from excise.campaign.targets.boots import ENTERED, Boots, require_boots, require
 from excise.campaign.targets.local import LocalCampaignTarget, LocalSession
 from excise.campaign.targets.reboot_stages import inside_records, read_inside
 from excise.campaign.targets.resetting import Reboot
-from excise.campaign.targets.ssh import seconds_of
 from excise.capture.journal import Effect, Loss, Record, Run, RunHead
 from excise.capture.store import Capture
 from excise.collect import resume_unit
@@ -27,6 +26,7 @@ from excise.collect.boot_loaders import require_boot_loader
 from excise.collect.host import file_system_fact
 from excise.collect.local_shell import LocalShell
 from excise.errors import HostError, SpecError
+from excise.units import parse_seconds
 
 if TYPE_CHECKING:
     from excise.campaign.targets import StageListener
@@ -53,7 +53,6 @@ class LocalRebootTarget(LocalCampaignTarget):
     def require(self) -> None:
         """Refuse a machine that is not the one named, or that cannot be told what to boot."""
         require_boots(self._campaign, self._spec)
-        seconds_of(self._spec.boot_timeout, "boot_timeout")
         shell = LocalShell()
         require_named(shell, self._spec)
         require_boot_loader(shell)
@@ -169,7 +168,7 @@ class LocalRebootSession(LocalSession):
 
     def _wait_until_settled(self) -> None:
         """Wait until systemd has started all that a boot starts."""
-        limit_s = seconds_of(self._spec.boot_timeout, "boot_timeout")
+        limit_s = parse_seconds(self._spec.boot_timeout)
         done = self.shell.run(
             f"timeout {limit_s:.0f} systemctl is-system-running --wait",
             timeout_s=limit_s + _SPARE_S,

@@ -19,7 +19,7 @@ from excise.campaign.targets.boots import ENTERED, Boots, require_boots, require
 from excise.campaign.targets.reboot_stages import BootTimes, boot_records, read_inside
 from excise.campaign.targets.rebooting import Rebooter
 from excise.campaign.targets.resetting import Power, Reboot
-from excise.campaign.targets.ssh import SshCampaignTarget, SshSession, seconds_of
+from excise.campaign.targets.ssh import SshCampaignTarget, SshSession
 from excise.capture.journal import Effect, Record, Run, RunHead
 from excise.capture.store import Capture
 from excise.collect.boot_loaders import require_boot_loader
@@ -38,8 +38,6 @@ class RebootCampaignTarget(SshCampaignTarget):
     def require(self) -> None:
         """Refuse another machine than the one named, and one that cannot be told what to boot."""
         require_boots(self._campaign, self._spec)
-        for key in ("boot_timeout", "reset_timeout"):
-            seconds_of(getattr(self._spec, key), key)
         require_programs([self._spec.reset] if self._spec.reset else [])
         super().require()
 

@@ -10,10 +10,10 @@ from typing import Final
 from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets.reboot_stages import BootTimes
 from excise.campaign.targets.resetting import Power
-from excise.campaign.targets.ssh import seconds_of
 from excise.collect.boot_loaders import MARK
 from excise.collect.remote import ConnectionLost, RemoteMachine
 from excise.errors import HostError
+from excise.units import parse_seconds
 
 # The connection must have been answered before the machine goes down.
 REBOOT: Final = (
@@ -59,7 +59,7 @@ class Rebooter:
         self._machine = machine
         self._spec = spec
         self._stopping = stopping or threading.Event()
-        self._timeout_s = seconds_of(spec.boot_timeout, "boot_timeout")
+        self._timeout_s = parse_seconds(spec.boot_timeout)
         self._left = ""  # the boot that was left
 
     def reboot(self) -> Booted | str:

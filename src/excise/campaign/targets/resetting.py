@@ -16,7 +16,7 @@ from excise.capture.journal import Loss
 from excise.capture.store import Capture
 from excise.errors import HostError
 from excise.lab.processes import child
-from excise.units import parse_duration
+from excise.units import parse_seconds
 
 # What the machine boots by itself, as messages call it.
 ORIGINAL: Final = "original configuration"
@@ -39,7 +39,7 @@ def run_reset(words: Sequence[str], *, timeout: str) -> None:
         log = Path(folder) / "log"
         with child(words, log=log) as process:
             try:
-                code: int | None = process.wait(parse_duration(timeout) / 1e9)
+                code: int | None = process.wait(parse_seconds(timeout))
             except subprocess.TimeoutExpired:
                 code = None
         said = log.read_text(errors="replace").strip().splitlines()

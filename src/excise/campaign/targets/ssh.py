@@ -33,8 +33,8 @@ from excise.collect.remote import ConnectionLost, RemoteMachine, SshAddress
 from excise.collect.remote_facts import missing_programs, remote_facts
 from excise.collect.remote_launcher import PROBE_NAME, RemoteLauncher
 from excise.collect.remote_probe import ForeignProbe, ask_remote_probe, probe_for, try_probe
-from excise.errors import ExciseError, HostError, SpecError, UsageError
-from excise.units import parse_duration
+from excise.errors import ExciseError, HostError
+from excise.units import parse_seconds
 
 if TYPE_CHECKING:
     from excise.campaign.targets import StageListener
@@ -47,11 +47,7 @@ _OF_THE_LOGIN: Final = ("SSH_", "XDG_SESSION_ID", "_=", "SHLVL", "OLDPWD", "LC_E
 
 
 def address_of(spec: SshTarget) -> SshAddress:
-    """Return how a target's machine is reached.
-
-    Raises:
-        SpecError: If a duration is none.
-    """
+    """Return how a target's machine is reached."""
     return SshAddress(
         host=spec.host,
         user=spec.user,
@@ -60,24 +56,9 @@ def address_of(spec: SshTarget) -> SshAddress:
         known_hosts=spec.known_hosts,
         check_host_key=spec.check_host_key,
         config=spec.config,
-        connect_timeout_s=seconds_of(spec.connect_timeout, "connect_timeout"),
-        keepalive_s=seconds_of(spec.keepalive, "keepalive"),
+        connect_timeout_s=parse_seconds(spec.connect_timeout),
+        keepalive_s=parse_seconds(spec.keepalive),
     )
-
-
-def seconds_of(text: str, key: str) -> float:
-    """Return the seconds of a duration in `[target]`.
-
-    Raises:
-        SpecError: If it is none, or not above zero.
-    """
-    try:
-        seconds = parse_duration(text) / 1e9
-    except UsageError as error:
-        raise SpecError(error.reason, key=f"target.{key}", hint=error.hint) from error
-    if seconds <= 0:
-        raise SpecError("must be above zero", key=f"target.{key}")
-    return seconds
 
 
 class SshCampaignTarget:
@@ -172,7 +153,7 @@ class SshCampaignTarget:
         if self._machine is None:
             machine = RemoteMachine(
                 address_of(self._spec),
-                patience_s=seconds_of(self._spec.give_up, "give_up"),
+                patience_s=parse_seconds(self._spec.give_up),
                 on_wait=self._tell,
             )
             try:
@@ -213,7 +194,7 @@ class SshSession:
         self._launches = Launches(
             campaign, probe=f"{folder}/{PROBE_NAME}", work_directory=self._work_directory
         )
-        self._longest_run_s = max(parse_duration(task.timeout) for task in campaign.tasks) / 1e9
+        self._longest_run_s = max(parse_seconds(task.timeout) for task in campaign.tasks)
         self._environment: dict[str, str] = {}
         self._launcher: RemoteLauncher | None = None
         self._served = 0  # number of the connection that the launcher is on
