@@ -20,7 +20,16 @@ from excise.fleet.rounds import find_hosts
 from excise.fleet.stores import FolderStore
 from excise.report.fleet import build_fleet
 from excise.report.write import render
-from fleet_builder import entries_of, fleet_policy, run_round, write_fleet, write_host
+from fleet_builder import (
+    Attested,
+    by_host,
+    entries_of,
+    fleet_policy,
+    policy_for,
+    run_round,
+    write_fleet,
+    write_host,
+)
 from ima_builder import ng, violation
 
 UPDATED = ng("/usr/bin/prog3", b"a newer version")
@@ -77,6 +86,16 @@ def test_checks_that_did_not_pass_name_a_host(answers: FleetAnswers) -> None:
     assert rows["policy.digests"]["failed"] == 3
     assert rows["ima.pcr.sha256"]["failed"] == 1
     assert rows["ima.pcr.sha256"]["host"] == "host-005"
+
+
+def test_hosts_that_did_not_pass_are_named_with_what_failed(answers: FleetAnswers) -> None:
+    rows = answers.not_passed.to_dicts()
+    assert [row["verdict"] for row in rows] == ["FAILED"] * 4
+    assert [row["host"] for row in rows] == sorted(row["host"] for row in rows)
+    assert "policy.digests" in rows[0]["failed_checks"]
+    assert answers.as_dict()["not_passed"][-1]["host"] == "host-005"
+    sections = {section.heading for section in build_fleet(answers).sections}
+    assert "Hosts that did not pass" in sections
 
 
 def test_a_round_with_nothing_new_tells_what_passed_before(tmp_path: Path) -> None:
@@ -206,3 +225,45 @@ def test_times_are_written_as_people_do(text: str, expected: str) -> None:
 def test_what_is_no_time_is_refused() -> None:
     with pytest.raises(UsageError, match="is no time"):
         parse_moment("yesterday")
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("/usr/bin/a b", True),
+        ("/usr/bin/ä", True),
+        ("/usr/bin/back\\slash", True),
+        ("/usr/bin/line\nend", True),
+        ("/usr/bin/\\xff", False),
+        ("/usr/bin/\x1b[31mred", False),
+        ("/usr/bin/\x07", False),
+    ],
+)
+def test_candidates_are_a_policy_of_what_was_measured_and_name_what_they_cannot_hold(
+    tmp_path: Path, name: str, written: bool
+) -> None:
+    fleet = tmp_path / "fleet"
+    raw = b"/usr/bin/\xff" if name.endswith("xff") else name.encode()
+    entries = [ng("/usr/bin/known", b"known"), ng(raw, b"x")]
+    write_host(fleet, "a", entries)
+    done = run_round(fleet, policy=policy_for(entries[:1]))
+    text = candidates(answer(done.states(), policy=policy_for(entries[:1])))
+    assert "\x1b" not in text
+    assert ("Cannot be written as a line" in text) is not written
+    builder = PolicyBuilder()
+    builder.add_digest(
+        b"/usr/bin/known", algorithm="sha256", digest=hashlib.sha256(b"known").digest()
+    )
+    if written:
+        builder.add_checksums(text.encode())
+        assert by_host(run_round(fleet, policy=builder.compile()))["a"].verdict == "PASSED"
+
+
+def test_hosts_that_send_an_old_quote_are_counted_at_the_top(tmp_path: Path) -> None:
+    fleet, store = tmp_path / "fleet", FolderStore(folder_at(str(tmp_path / "states")))
+    Attested("a").write(fleet)
+    for old in (0, 1):
+        answers = answer(run_round(fleet, store=store).states())
+        assert answers.old_quotes == old
+        warnings = build_fleet(answers).paragraphs("warning")
+        assert any("old quote" in text for text in warnings) is bool(old)

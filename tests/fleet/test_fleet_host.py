@@ -299,3 +299,30 @@ def test_a_damaged_state_is_said_and_costs_a_whole_verification(
     state = by_host(run_round(fleet, policy=fleet_policy(["a"]), store=store))["a"]
     assert (state.verdict, state.new_entries) == ("PASSED", 41)
     assert outcome_of(state, "fleet.state") == "NOT_COVERED"
+
+
+@pytest.mark.parametrize("known", ["key", "state", "own key"])
+def test_a_host_that_can_quote_and_does_not_is_without_proof(tmp_path: Path, known: str) -> None:
+    fleet, keys = tmp_path / "fleet", tmp_path / "keys"
+    folder = Attested("a").write(fleet)
+    Attested("a").write_key(keys)
+    from excise.fleet.rounds import read_keys
+
+    given = read_keys(str(keys), ["a"])
+    store = FolderStore(folder_at(str(tmp_path / "states")))
+    first = None if known == "own key" else given
+    before = by_host(run_round(fleet, keys=first, store=store))["a"]
+    for path in (*folder.glob("quote.*"), folder / "binary_bios_measurements"):
+        path.unlink()
+    write_host(fleet, "a")
+    for _ in range(2):
+        now = run_round(
+            fleet,
+            keys=given if known == "key" else None,
+            store=None if known == "key" else store,
+        )
+        state = by_host(now)["a"]
+        assert outcome_of(state, "ima.pcr.sha256") == "PASSED"
+        assert outcome_of(state, "fleet.quote") == "NOT_COVERED"
+        assert state.verdict == "NOT_COVERED"
+        assert state.verified_ns == (None if known == "key" else before.verified_ns)

@@ -332,6 +332,9 @@ def test_a_store_that_is_not_there_or_no_store_is_refused(tmp_path: Path) -> Non
         for opened in (read_states, open_store):
             with pytest.raises(FormatError, match="and no state of a fleet by this name"):
                 opened(str(tmp_path / name))
+    for name in ("states.zip", "states.json", "states.parquet"):
+        with pytest.raises(UsageError, match="states are kept in a folder, an SQLite file"):
+            open_store(str(tmp_path / name))
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "host.json").write_text('{"another": "file"}')
     with pytest.raises(FormatError, match="empty: host"):
@@ -368,3 +371,17 @@ def test_a_store_can_be_asked_while_a_round_writes_it(tmp_path: Path) -> None:
     done = run_round(tmp_path / "fleet", store=store)
     assert read_states(path) == list(done.states())
     store.close()
+
+
+def test_a_table_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = folder_at(str(tmp_path))
+    (tmp_path / "b").mkdir()
+    with pytest.raises(UsageError, match="b: cannot be written"):
+        folder.write_all({"a": b"1", "b": b"2"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "list")
+    with pytest.raises(FormatError, match="not a file"):
+        folder_at(str(tmp_path)).read("list", limit_bytes=10)

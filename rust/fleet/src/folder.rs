@@ -1,7 +1,7 @@
 //! A host's folder on this machine, if it holds a measurement list, PCR values, and no other evidence.
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Which file is what, as `excise.fleet.layout` says.
@@ -87,9 +87,15 @@ impl Names {
 /// Read a file from an offset on; `None` if it is longer than `most_bytes`, or cannot be read.
 #[must_use]
 pub fn read_from(path: &Path, offset: u64, most_bytes: usize) -> Option<Vec<u8>> {
-    let file = File::open(path).ok()?;
-    let size = file.metadata().ok()?.len();
-    let rest = usize::try_from(size.saturating_sub(offset)).ok()?;
+    // What was a file when it was listed may be a pipe by now, which would be waited for.
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    let state = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    let rest = usize::try_from(state.len().saturating_sub(offset)).ok()?;
     if rest > most_bytes {
         return None;
     }

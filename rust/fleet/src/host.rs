@@ -81,7 +81,11 @@ fn follow_host<S: AsRef<[u8]>>(job: &Job<S>, settings: &Settings) -> Option<Vec<
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let now_ns = i64::try_from(now.as_nanos()).ok()?;
     let before = HostState::decode(job.state.as_ref())?;
-    if before.host != job.host || before.quote.is_some() || !before.captures.is_empty() {
+    if before.host != job.host
+        || before.quote.is_some()
+        || before.key_sha256.is_some()
+        || !before.captures.is_empty()
+    {
         return None;
     }
     let checkpoint = before.checkpoint.as_ref()?;
@@ -173,7 +177,7 @@ fn encode(
         checkpoint: &found.checkpoint,
         policy: found.policy_state.as_ref(),
         quote: None,
-        key_sha256: before.key_sha256.as_deref(),
+        key_sha256: None,
         captures: BTreeMap::new(),
     };
     serde_json::to_vec(&state).ok()

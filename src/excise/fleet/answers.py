@@ -6,6 +6,7 @@ only after a round.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from excise.evidence.checks import Outcome
 from excise.evidence.policy import EntryClass, Policy
 from excise.fleet.packages import PackageMap
 from excise.fleet.records import HostState
@@ -36,6 +38,9 @@ class FleetAnswers:
         verdicts: Number of hosts by verdict.
         checks: Hosts by outcome, for every check that did not PASS somewhere:
             `check, failed, not_covered, passed, host` (one that failed, else one not covered).
+        not_passed: Hosts that FAILED, then those without proof:
+            `host, verdict, failed_checks, last_verified_at, attempted_at`.
+        old_quotes: Hosts that sent the quote of the round before.
         differing: Files that the policy lists with other digests: `name, hosts, digests, host`.
         unknown: Digests that the policy lists under no name, the most widespread first:
             `algorithm, digest, hosts, names, name, package, host`.
@@ -52,6 +57,8 @@ class FleetAnswers:
     tables: Mapping[str, pl.DataFrame]
     verdicts: Mapping[str, int]
     checks: pl.DataFrame
+    not_passed: pl.DataFrame
+    old_quotes: int
     differing: pl.DataFrame
     unknown: pl.DataFrame
     violations: pl.DataFrame
@@ -75,6 +82,8 @@ class FleetAnswers:
             "since": self.since.isoformat() if self.since else None,
             "findings_left_out": self.findings_left_out,
             "checks": _plain(self.checks),
+            "not_passed": _plain(self.not_passed),
+            "old_quotes": self.old_quotes,
             "differing_files": _plain(self.differing),
             "unknown_digests": _plain(self.unknown),
             "violations": _plain(self.violations),
@@ -113,6 +122,8 @@ def answer(
         tables=tables,
         verdicts=counted,
         checks=_checks(tables["checks"]),
+        not_passed=_not_passed(hosts),
+        old_quotes=tables["checks"].filter(_IS_OLD_QUOTE).height,
         differing=_by_name(findings.filter(pl.col("kind").is_in(_DIFFERS))).rename(
             {"count": "digests"}
         ),
@@ -202,6 +213,15 @@ def _unknown(
     )
 
 
+def _not_passed(hosts: pl.DataFrame) -> pl.DataFrame:
+    columns = ["host", "verdict", "failed_checks", "last_verified_at", "attempted_at"]
+    return (
+        hosts.filter(pl.col("verdict") != Outcome.PASSED.value)
+        .select(columns)
+        .sort([pl.col("verdict") != Outcome.FAILED.value, pl.col("host")])
+    )
+
+
 def _stale(hosts: pl.DataFrame, since: datetime | None) -> pl.DataFrame:
     old = pl.col("last_verified_at").is_null()
     if since is not None:
@@ -232,6 +252,12 @@ def _costs(costs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+_IS_OLD_QUOTE: Final = (pl.col("check") == "fleet.quote_is_new") & (
+    pl.col("outcome") == Outcome.NOT_COVERED.value
+)
+_NO_LINE: Final = re.compile(r"\\x[0-9a-f]{2}|[^\n\r\x20-\x7e\xa0-\U0010ffff]")
+
+
 def candidates(answers: FleetAnswers) -> str:
     """Return the unknown digests as a checksum list, to be read before it becomes a policy."""
     joined = (
@@ -253,7 +279,14 @@ def candidates(answers: FleetAnswers) -> str:
 
 
 def _checksum_line(digest: str, name: str) -> str:
-    """Return a line as `sha256sum` writes it: it escapes names with a backslash or a line end."""
+    """Return a line as `sha256sum` writes it: it escapes names with a backslash or a line end.
+
+    A name that holds bytes that are no UTF-8, or looks as if it did, would not be what the line
+    says, and one with control characters not what a terminal shows: the line is a comment then.
+    """
+    if _NO_LINE.search(name):
+        shown = name.encode("unicode_escape").decode()
+        return f"# Cannot be written as a line: {digest}  {shown}"
     if "\\" in name or "\n" in name:
         escaped = name.replace("\\", "\\\\").replace("\n", "\\n")
         return f"\\{digest}  {escaped}"

@@ -44,6 +44,8 @@ LOG_BYTES: Final = 64 << 20
 """More than any boot log takes: the firmware has it in memory."""
 
 _PASSED: Final = Outcome.PASSED.value
+_OPENS: Final = ("fleet.attestation_key", "fleet.quote")
+"""Checks without which a host's evidence is anybody's word, whatever else passed."""
 _NOTHING: Final = layout.sort_items(())
 Pcrs = Mapping[str, Mapping[int, bytes]]
 
@@ -126,6 +128,7 @@ class _Work:
         if layout.QUOTE in self.evidence.files:
             self.guard("quote", self._quote)
         else:
+            self._no_quote()
             self.guard("fleet", self._pcrs)
         if name := self.evidence.first(layout.IMA_LISTS):
             self.guard("ima", partial(self._list, name))
@@ -195,6 +198,23 @@ class _Work:
         self._freshness(attest)
         if found.verdict is Outcome.PASSED and self.verdicts["quote"] is Outcome.PASSED:
             self.proven, self.quote = found.pcrs, attest
+
+    def _no_quote(self) -> None:
+        """Say so where a host that can quote comes without a quote: its values are anybody's."""
+        if self.job.key is not None:
+            got = "none, and its attestation key was given"
+        elif self.before is not None and (self.before.quote or self.before.key_sha256):
+            got = "none, and it had one in an earlier round"
+        else:
+            return
+        self.note(
+            "quote",
+            "fleet.quote",
+            Outcome.NOT_COVERED,
+            "a quote",
+            got,
+            "Its PCR values prove nothing. If it has no TPM now, remove its key or its state.",
+        )
 
     def _known_key(self, key: bytes) -> bool:
         """Hold the host to the key it is known by, or to the one first seen."""
@@ -307,13 +327,8 @@ class _Work:
             return Outcome.FAILED
         # A capture that was never attested is a measurement, not evidence: it opens nothing.
         judged = {v for k, v in self.verdicts.items() if k != "capture" or v is Outcome.PASSED}
-        open_key = "quote" in self.verdicts and any(
-            row.check == "fleet.attestation_key" and row.outcome != Outcome.PASSED
-            for row in self.checks
-        )
-        return (
-            Outcome.PASSED if judged == {Outcome.PASSED} and not open_key else Outcome.NOT_COVERED
-        )
+        is_open = any(row.check in _OPENS and row.outcome != Outcome.PASSED for row in self.checks)
+        return Outcome.PASSED if judged == {Outcome.PASSED} and not is_open else Outcome.NOT_COVERED
 
     def finish(self) -> HostState:
         """Return the new state; what could not be looked at keeps what was known of it."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -172,6 +173,8 @@ class LocalFolder:
                     file.write(data)
                 os.replace(path + PART, path)  # noqa: PTH105
         except OSError as error:
+            with suppress(OSError):
+                os.unlink(path + PART)  # noqa: PTH108
             raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
 
     @contextmanager
@@ -195,9 +198,13 @@ def _read_at(path: str, offset: int, most_bytes: int) -> bytes:
 
     Room is made for what there is: room for the most is tens of MiB, and takes longer than reading.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    # What was a file when it was listed may be a pipe by now, which would be waited for.
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        size = os.fstat(handle).st_size
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "not a file")
+        size = state.st_size
         room = max(size - offset + 1, _LEAST_ROOM_BYTES)
         data = os.pread(handle, min(room, most_bytes), offset)
         if 0 < len(data) < room and offset + len(data) >= size:

@@ -19,6 +19,7 @@ from excise.fleet.records import HostState, decode_state, outline_of
 
 _SQLITE_ENDINGS: Final = (".sqlite", ".sqlite3", ".db")
 _STATE_BYTES: Final = 64 << 20
+_NO_STORES: Final = frozenset((".zip", ".tar", ".gz", ".xz", ".zst", ".json", ".parquet", ".csv"))
 _PATIENCE_S: Final = 10
 _AT_A_TIME: Final = 500
 """Hosts whose states are read at once."""
@@ -72,6 +73,12 @@ def _require_place(where: str) -> None:
     if not is_local(where):
         return
     path = Path(where.removeprefix("file://"))
+    if path.suffix in _NO_STORES and not path.exists():
+        raise UsageError(
+            f"states are kept in a folder, an SQLite file or a store, not in a {path.suffix} file",
+            source=where,
+            hint=f"SQLite files end in {', '.join(_SQLITE_ENDINGS)}",
+        )
     database = where.endswith(_SQLITE_ENDINGS) and "://" not in where
     if not path.exists() or (path.is_file() if database else path.is_dir()):
         return

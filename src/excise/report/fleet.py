@@ -24,6 +24,9 @@ _EMPHASIS: Final[Mapping[str, Emphasis]] = {
     Outcome.FAILED: "bad",
     Outcome.NOT_COVERED: "warn",
 }
+_VERDICT: Final[Mapping[str, Callable[[Any], Cell]]] = {
+    "verdict": lambda text: Cell(text=text, emphasis=_EMPHASIS.get(text, "none"))
+}
 
 
 def build_fleet(
@@ -38,6 +41,7 @@ def build_fleet(
     """
     sections = [
         Section(heading="Hosts", blocks=[*_summary(answers, done), *_verdicts(answers)]),
+        *_section("Hosts that did not pass", _not_passed(answers, rows)),
         *_section("Checks that did not pass", _checks(answers, rows)),
         *_section("Files that differ from the policy", _differing(answers, rows)),
         *_section("Digests unknown to the policy", _unknown(answers, rows)),
@@ -46,7 +50,7 @@ def build_fleet(
         *_section("Configurations by cost", _costs(answers, rows)),
     ]
     return Report(
-        title=f"Fleet of {answers.hosts} hosts",
+        title=f"Fleet of {answers.hosts} host{'s' * (answers.hosts != 1)}",
         sections=sections,
         facts=_facts(answers, done),
         data=answers.as_dict() | ({"round": round_as_dict(done)} if done else {}),
@@ -86,6 +90,9 @@ def _summary(answers: FleetAnswers, done: FleetRound | None) -> list[Paragraph]:
     if done is not None and done.absent:
         names = ", ".join(done.absent[:_NAMED]) + (" …" if len(done.absent) > _NAMED else "")
         text = f"{len(done.absent)} hosts that the state knows are not in this round: {names}."
+        found.append(Paragraph(text=text, kind="warning"))
+    if answers.old_quotes:
+        text = f"{answers.old_quotes:,} hosts sent an old quote: it proves no newer state."
         found.append(Paragraph(text=text, kind="warning"))
     if not answers.policies:
         text = "No policy was given: nothing is said about the files that hosts measured."
@@ -147,7 +154,21 @@ def _cell(value: Any) -> Cell:
         return Cell(text=text, value=text)
     if isinstance(value, int):
         return Cell(text=f"{value:,}", value=value)
-    return Cell(text=str(value), value=value)
+    text = str(value)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return Cell(text=text, value=value)
+
+
+def _not_passed(answers: FleetAnswers, rows: int) -> list[Block]:
+    columns = (
+        _words("host", "Host"),
+        _words("verdict", "Verdict"),
+        _words("failed_checks", "Failed checks"),
+        _words("last_verified_at", "Last verified"),
+        _words("attempted_at", "Last attempt", optional=True),
+    )
+    return _table("fleet-not-passed", answers.not_passed, columns, rows, show=_VERDICT)
 
 
 def _checks(answers: FleetAnswers, rows: int) -> list[Block]:
@@ -216,8 +237,7 @@ def _stale(answers: FleetAnswers, rows: int) -> list[Block]:
         _words("failed_checks", "Failed checks"),
         _words("attempted_at", "Last attempt", optional=True),
     )
-    show = {"verdict": lambda text: Cell(text=text, emphasis=_EMPHASIS.get(text, "none"))}
-    return _table("fleet-not-verified", answers.stale, columns, rows, show=show)
+    return _table("fleet-not-verified", answers.stale, columns, rows, show=_VERDICT)
 
 
 def _costs(answers: FleetAnswers, rows: int) -> list[Block]:
