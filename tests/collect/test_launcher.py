@@ -290,3 +290,17 @@ def test_memory_stays_flat_over_runs(start: Start, count: int) -> None:
     # The first quarter may warm up caches; after it a run may cost no more than 8 bytes.
     assert at[-1] - at[0] <= 256 + 8 * count // 1024
     assert launcher_kib < 4096
+
+
+def test_a_journal_without_room_is_the_disks_fault_and_says_how_to_go_on() -> None:
+    full = os.open("/dev/full", os.O_WRONLY | os.O_APPEND)
+    try:
+        with (
+            Launcher(
+                journal_fd=full, sync_interval_ns=None, environment={"PATH": os.environ["PATH"]}
+            ) as launcher,
+            pytest.raises(HostError, match=r"journal is full .*ENOSPC.*run the same command again"),
+        ):
+            list(launcher.run([launch(0, "true")]))
+    finally:
+        os.close(full)

@@ -213,10 +213,7 @@ class Launcher:
         if not line.endswith(b"\n"):
             raise self._ended()
         if line.startswith(b'{"kind":"error"'):
-            reason = msgspec.json.decode(line).get("reason", "unknown")
-            raise ExciseError(
-                f"the launcher refused a request: {reason}", source="excise-probe launch"
-            )
+            raise refusal(line, source="excise-probe launch")
         return line
 
     def _ended(self) -> HostError:
@@ -248,6 +245,23 @@ def _require_text(environment: Mapping[str, str]) -> None:
             f"these variables of the environment are not UTF-8 text: {', '.join(wrong)}",
             hint="Unset them, or give them another value",
         )
+
+
+def refusal(line: bytes, *, source: str) -> ExciseError:
+    """Return why the launcher answered with an error; a journal without room is the disk's fault.
+
+    Args:
+        line: The launcher's answer, of kind "error".
+        source: Which launcher it is.
+    """
+    reason = msgspec.json.decode(line).get("reason", "unknown")
+    if reason.startswith("journal: ") and ("ENOSPC" in reason or "bytes were written" in reason):
+        return HostError(
+            f"a run could not be written down: the disk of the journal is full ({reason})",
+            source=source,
+            hint="Free space, then run the same command again to resume",
+        )
+    return ExciseError(f"the launcher refused a request: {reason}", source=source)
 
 
 def failed_step(step: Exec, result: ExecResult) -> HostError:

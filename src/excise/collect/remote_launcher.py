@@ -13,9 +13,17 @@ from typing import Any, Final
 import msgspec
 
 from excise.capture.journal import Run, RunHead
-from excise.collect.launcher import Exec, ExecResult, Launch, exec_request, failed_step, run_request
+from excise.collect.launcher import (
+    Exec,
+    ExecResult,
+    Launch,
+    exec_request,
+    failed_step,
+    refusal,
+    run_request,
+)
 from excise.collect.remote import RemoteMachine, RemoteProgram
-from excise.errors import ExciseError, HostError
+from excise.errors import HostError
 
 PROBE_NAME: Final = "excise-probe"
 # `sleep` of a small system may know whole seconds only.
@@ -155,8 +163,5 @@ class RemoteLauncher:
                 hint="Complete runs are kept; run again to resume",
             )
         if line.startswith(b'{"kind":"error"'):
-            reason = msgspec.json.decode(line).get("reason", "unknown")
-            raise ExciseError(
-                f"the launcher refused a request: {reason}", source=f"{PROBE_NAME} launch"
-            )
+            raise refusal(line, source=f"{self._machine.name}: {PROBE_NAME} launch")
         return line

@@ -67,12 +67,18 @@ def interval_text(low: float | None, high: float | None) -> str:
 def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: str = "") -> Table:
     """Return first, minimum, mean, quantiles and maximum of each task and configuration."""
     parts = any(row.event for row in rows)
+    places = {(row.task, row.configuration, row.layer, row.event) for row in rows}
+    # A time of the user's and one of the system's would else stand in rows that look alike.
+    metrics = len({(row.metric, row.task, row.configuration, row.layer, row.event) for row in rows})
+    several = metrics > len(places)
     columns = [
         Column(name="task", heading="Task", align="left"),
         Column(name="configuration", heading="Configuration", align="left"),
     ]
     if parts:
         columns.append(Column(name="event", heading="Part", align="left"))
+    if several:
+        columns.append(Column(name="metric", heading="Metric", align="left"))
     unit = _common_unit(rows)
     statistics = [
         each for each in _STATISTICS if any(getattr(row, each) is not None for row in rows)
@@ -96,6 +102,8 @@ def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: s
         line = [_word(row.task), _word(row.configuration)]
         if parts:
             line.append(_word(_part_name(row)))
+        if several:
+            line.append(_word(row.metric))
         line += [_statistic(row, each, bare=unit == INSTRUCTIONS) for each in statistics]
         line.append(_count(row.n))
         if measured:
