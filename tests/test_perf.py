@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from excise.collect.perf_cost import python_cost
 from excise.errors import UsageError
-from excise.formats.registry import Options, read
+from excise.formats.model import Options
+from excise.formats.registry import read
 from excise.perf import Recorder
 
 LINE = re.compile(r"RA_PERF\|[a-z]+\|[a-z_0-9]+\|[0-9]+\|key=(?:[a-z]+|-)(?:\|[a-z_0-9]+=[^|]*)*")

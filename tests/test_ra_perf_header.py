@@ -10,7 +10,8 @@ import pytest
 
 from excise.collect.perf_cost import c_cost, header
 from excise.errors import HostError
-from excise.formats.registry import Options, read
+from excise.formats.model import Options
+from excise.formats.registry import read
 from skips import skip
 
 WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror", "-O2"]

@@ -15,7 +15,7 @@ from excise.cost.hook_trace import HookTrace, read_hook_trace, trace_records
 from excise.errors import FormatError
 from excise.events.load import from_records
 from excise.formats import lsmpmon
-from excise.formats.registry import Options
+from excise.formats.model import Options
 from excise.formats.trace_rows import INSIDE
 from excise.report.hooks import build_hook_trace, lsmpmon_text
 from excise.report.write import render

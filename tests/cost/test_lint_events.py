@@ -12,7 +12,8 @@ from excise.events.dataset import Dataset
 from excise.events.imports import Imported, import_readings
 from excise.events.load import load_capture
 from excise.evidence.checks import Check, Outcome
-from excise.formats.registry import Options, read
+from excise.formats.model import Options
+from excise.formats.registry import read
 from excise.reference import load
 from excise.stats import Verdict
 from foreign_inputs import ATTESTATION, ra_perf_iteration, ra_perf_start, text

@@ -15,7 +15,8 @@ from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.events.imports import Imported, import_readings
 from excise.events.load import load_capture
-from excise.formats.registry import Options, read
+from excise.formats.model import Options
+from excise.formats.registry import read
 
 HEADER = "# tracer: function_graph\n#\n# CPU  DURATION                  FUNCTION CALLS\n"
 STAT = "__x64_sys_newstat"

@@ -12,7 +12,8 @@ from excise.errors import FormatError, OutputError, UsageError
 from excise.events.boot_capture import add_boot
 from excise.events.load import load_capture
 from excise.events.one_boot import merge_boot
-from excise.formats.registry import Options, Reading, read
+from excise.formats.model import Options, Reading
+from excise.formats.registry import read
 
 TIME = b"Startup finished in 3.300s (kernel) + 7.800s (userspace) = 11.100s \n"
 BLAME = b"5.000s dev-vda.device\n 912ms systemd-logind.service\n"

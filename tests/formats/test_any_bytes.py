@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from excise.capture.journal import encode
 from excise.errors import FormatError
-from excise.formats.registry import Format, Options, Reading, by_name
+from excise.formats.model import Format, Options, Reading
+from excise.formats.registry import by_name
 from foreign_inputs import EXAMPLES
 
 NAMES = sorted(EXAMPLES)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from excise.errors import FormatError
-from excise.formats.registry import Options, Reading, read
+from excise.formats.model import Options, Reading
+from excise.formats.registry import read
 from trace_inputs import BCC, BPFTRACE, BPFTRACE_JSON
 
 

@@ -10,7 +10,7 @@ from boot_inputs import VERSION, dmesg_json, initcall_log, kernel_log, kmsg, sta
 from excise.capture.journal import Event, Run
 from excise.errors import FormatError
 from excise.formats import dmesg
-from excise.formats.registry import Options, Reading
+from excise.formats.model import Options, Reading
 
 
 def _read(text: str | bytes, **options: str) -> Reading:

@@ -11,7 +11,8 @@ from excise.cost.call_tree import CallNode, call_trees, function_costs, histogra
 from excise.errors import FormatError
 from excise.events.imports import Imported, import_readings
 from excise.events.load import from_records, load_capture
-from excise.formats.registry import Options, Reading, read
+from excise.formats.model import Options, Reading
+from excise.formats.registry import read
 from excise.reference import load
 from trace_inputs import FTRACE_EVENTS, FUNCTION_GRAPH, TRACE_CMD
 

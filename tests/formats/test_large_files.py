@@ -16,7 +16,8 @@ from excise.errors import FormatError
 from excise.events.imports import Imported, import_readings
 from excise.files import FileOnDisk
 from excise.formats import registry
-from excise.formats.registry import Options, read
+from excise.formats.model import Options
+from excise.formats.registry import read
 from foreign_inputs import EXAMPLES
 
 IN_PIECES = ("function-graph", "ftrace-events", "trace-cmd")
@@ -50,7 +51,7 @@ def test_a_large_file_gives_what_its_bytes_give(tmp_path: Path, name: str) -> No
 
 
 def test_traces_are_read_in_pieces() -> None:
-    found = {known.name for known in registry.formats() if known.read_path is not None}
+    found = {known.name for known in registry.FORMATS if known.read_path is not None}
     assert found == {*IN_PIECES}
 
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excise.errors import FormatError
-from excise.formats.registry import Options, Reading, read
+from excise.formats.model import Options, Reading
+from excise.formats.registry import read
 from foreign_inputs import LSMPMON
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from excise.capture.journal import Aggregate
 from excise.errors import FormatError
-from excise.formats.registry import Options, Reading, read
+from excise.formats.model import Options, Reading
+from excise.formats.registry import read
 from trace_inputs import PERF_SCRIPT, PERF_STAT, PERF_STAT_CSV, PERF_STAT_JSON, PERF_TRACE
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"

@@ -8,7 +8,8 @@ import pytest
 
 from excise.capture.journal import Aggregate
 from excise.errors import FormatError
-from excise.formats.registry import Options, Reading, read
+from excise.formats.model import Options, Reading
+from excise.formats.registry import read
 from trace_inputs import CALLGRIND, FTRACE_BUFFERS, FTRACE_HIST, KPROBE_PROFILE, TRACE_STAT
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from excise.errors import FormatError, UsageError
-from excise.formats.registry import Options, by_name, claims, detect, formats, read, unpack
+from excise.formats.model import Options
+from excise.formats.registry import FORMATS, by_name, claims, detect, read, unpack
 from foreign_inputs import EXAMPLES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "formats"
@@ -154,7 +155,7 @@ def test_a_forced_wrong_format_is_one_format_error(name: str, other: str) -> Non
     assert caught.value.reason
 
 
-@pytest.mark.parametrize("name", [known.name for known in formats()])
+@pytest.mark.parametrize("name", [known.name for known in FORMATS])
 def test_every_format_has_a_page(name: str) -> None:
     page = DOCS / f"{name}.md"
     assert page.is_file(), f"docs/formats/{name}.md is missing"
@@ -163,11 +164,11 @@ def test_every_format_has_a_page(name: str) -> None:
 
 def test_there_is_no_page_without_a_format() -> None:
     pages = {page.stem for page in DOCS.glob("*.md")} - {"index"}
-    assert pages == {known.name for known in formats()}
+    assert pages == {known.name for known in FORMATS}
 
 
 def test_names_and_titles_are_unique() -> None:
-    known = formats()
+    known = FORMATS
     assert len({item.name for item in known}) == len(known)
     assert len({item.title for item in known}) == len(known)
 

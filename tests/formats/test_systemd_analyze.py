@@ -8,7 +8,8 @@ import pytest
 
 from excise.capture.journal import Event
 from excise.errors import FormatError
-from excise.formats.registry import Options, Reading, read
+from excise.formats.model import Options, Reading
+from excise.formats.registry import read
 from foreign_inputs import SYSTEMD_BLAME, SYSTEMD_CHAIN, SYSTEMD_TIME
 
 

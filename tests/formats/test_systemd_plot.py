@@ -9,7 +9,7 @@ import pytest
 from boot_inputs import plot_json
 from excise.errors import FormatError
 from excise.formats import systemd_plot
-from excise.formats.registry import Options
+from excise.formats.model import Options
 
 
 def test_units_have_their_beginning_and_their_time() -> None:

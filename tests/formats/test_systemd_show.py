@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from excise.errors import FormatError
-from excise.formats.registry import Options, Reading, read
+from excise.formats.model import Options, Reading
+from excise.formats.registry import read
 from foreign_inputs import SYSTEMD_SHOW
 
 

@@ -14,7 +14,7 @@ import pytest
 from excise.campaign.targets.ssh import address_of
 from excise.collect.remote import Output, RemoteMachine
 from excise.formats import lsmpmon
-from excise.formats.registry import Options
+from excise.formats.model import Options
 from reboot_guest import EXCISE, GUEST_PYTHON, install_excise, reboot_guest, wait_until_up
 from skips import skip
 

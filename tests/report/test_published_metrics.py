@@ -7,7 +7,8 @@ from pathlib import Path
 
 from excise.events.imports import Imported, import_readings
 from excise.events.load import load_capture
-from excise.formats.registry import Options, read
+from excise.formats.model import Options
+from excise.formats.registry import read
 from excise.report.build import build_show
 
 

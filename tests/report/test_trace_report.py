@@ -10,7 +10,8 @@ from excise.cost.call_tree import call_trees, function_costs
 from excise.events.dataset import Dataset
 from excise.events.imports import Imported, import_readings
 from excise.events.load import load_capture
-from excise.formats.registry import Options, read
+from excise.formats.model import Options
+from excise.formats.registry import read
 from excise.report.build import build_report, build_show
 from excise.report.charts import chart_spec, draw
 from excise.report.model import Chart, Report

@@ -11,7 +11,8 @@ from excise.campaign.spec import Campaign, Task
 from excise.capture.journal import Event, Loss, Record, Run
 from excise.capture.store import RAW, Capture, journal_chunks
 from excise.errors import FormatError, SpecError, UsageError
-from excise.formats.registry import Options, by_name, read
+from excise.formats.model import Options
+from excise.formats.registry import by_name, read
 
 _RUN_LINE: Final = b'{"kind":"run",'
 _EVENT_LINE: Final = b'{"kind":"event",'

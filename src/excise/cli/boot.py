@@ -19,7 +19,7 @@ from excise.cli.options import (
 from excise.errors import FormatError
 
 if TYPE_CHECKING:
-    from excise.formats.registry import Reading
+    from excise.formats.model import Reading
 
 ConfigurationOption = Annotated[
     str, typer.Option("--configuration", help="Name of the configuration.")
@@ -94,7 +94,8 @@ def import_(
     """
     from excise.cost.predict import require_mode
     from excise.events.one_boot import merge_boot
-    from excise.formats.registry import Options, read
+    from excise.formats.model import Options
+    from excise.formats.registry import read
 
     inputs = [(name, read_input(name)) for name in files]
     readings = [read(data, options=Options(source=name)) for name, data in inputs]
@@ -122,7 +123,8 @@ def record(
     from excise.collect.boot import current_boot
     from excise.errors import ExciseError, HostError
     from excise.events.one_boot import merge_boot
-    from excise.formats.registry import Options, read
+    from excise.formats.model import Options
+    from excise.formats.registry import read
 
     found = current_boot()
     readings, missing = [], dict(found.missing)

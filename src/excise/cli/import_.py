@@ -13,7 +13,7 @@ from excise.files import FileOnDisk
 
 if TYPE_CHECKING:
     from excise.events.imports import Imported
-    from excise.formats.registry import Options, Reading
+    from excise.formats.model import Options, Reading
 
 LOSSES_TOLD: Final = 10
 
@@ -60,9 +60,9 @@ def import_(
     Example: excise import uart.log -o board.excise    or    perf ... | excise import -
     """
     if list_formats:
-        from excise.formats.registry import formats
+        from excise.formats.registry import FORMATS
 
-        for known in formats():
+        for known in FORMATS:
             typer.echo(f"{known.name:<18} {known.title}")
         return
     if not files:
@@ -71,7 +71,7 @@ def import_(
         raise UsageError(f"--clock-hz {clock_hz:g}: a frequency is above zero and finite")
     from excise.capture.store import require_free
     from excise.events.imports import import_readings
-    from excise.formats.registry import Options
+    from excise.formats.model import Options
 
     arms = _one_each(configuration, files)
     path = Path(output or f"{Path(files[0]).name if files[0] != '-' else 'stdin'}.excise")

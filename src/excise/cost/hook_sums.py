@@ -17,7 +17,7 @@ from excise.capture.journal import Aggregate, Loss
 from excise.cost.tracer_cost import NESTED_MARK, TracerCost, tracer_cost
 from excise.errors import FormatError
 from excise.formats import bpftrace
-from excise.formats.registry import Options, Reading
+from excise.formats.model import Options, Reading
 from excise.formats.trace_rows import labels_of
 from excise.formats.trace_syscalls import syscall_name
 

@@ -13,7 +13,7 @@ from excise.capture import store
 from excise.capture.journal import Event, Record, Run, Session
 from excise.capture.manifest import Fact, Manifest
 from excise.errors import OutputError, UsageError
-from excise.formats.registry import Reading
+from excise.formats.model import Reading
 from excise.formats.systemd_analyze import BOOT
 
 

@@ -18,7 +18,7 @@ from excise.capture.store import RAW, Capture, new_id, now, sha256_of
 from excise.clock import Clock
 from excise.errors import FormatError
 from excise.files import FileOnDisk, unwritable
-from excise.formats.registry import Reading
+from excise.formats.model import Reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import msgspec
 from excise.capture.journal import Event, Run
 from excise.errors import FormatError
 from excise.formats import dmesg, systemd_analyze, systemd_plot, systemd_show
-from excise.formats.registry import Reading
+from excise.formats.model import Reading
 from excise.formats.systemd_analyze import BOOT, UNITS
 
 ENTRIES: Final = "ima_entries"

@@ -13,7 +13,7 @@ from typing import Final
 from excise.capture.journal import Aggregate, Loss
 from excise.clock import Clock
 from excise.errors import FormatError
-from excise.formats.registry import Format, Options, Reading
+from excise.formats.model import Format, Options, Reading
 from excise.formats.text import lines, loss, merged_losses
 from excise.formats.trace_rows import FUNCTION, key_of
 

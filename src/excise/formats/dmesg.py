@@ -26,7 +26,7 @@ from excise.errors import FormatError
 from excise.formats import systemd_analyze
 from excise.formats.initcall import PROBE, Call, Calls
 from excise.formats.json_text import parse_json
-from excise.formats.registry import DEFAULT_CONFIGURATION, Format, Options, Reading
+from excise.formats.model import DEFAULT_CONFIGURATION, Format, Options, Reading
 from excise.formats.systemd_analyze import BOOT
 from excise.formats.text import INT64_MAX, lines, loss, merged_losses, number_runs
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from excise.capture.journal import Aggregate, Loss
 from excise.clock import Clock
 from excise.errors import FormatError
-from excise.formats.registry import Format, Options, Reading
+from excise.formats.model import Format, Options, Reading
 from excise.formats.text import lines, loss, merged_losses
 from excise.formats.trace_rows import EVENT, key_of, label, layer_and_event, syscall_key
 

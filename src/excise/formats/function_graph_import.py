@@ -11,7 +11,7 @@ from excise.clock import Clock
 from excise.errors import FormatError
 from excise.formats import function_graph_rows as rows
 from excise.formats.function_graph import FunctionGraph, read_function_graph
-from excise.formats.registry import Format, Options, Reading
+from excise.formats.model import Format, Options, Reading
 
 GRAPH: Final = "function-graph"
 EVENTS: Final = "ftrace-events"

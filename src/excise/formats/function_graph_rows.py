@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from excise.capture.journal import Aggregate, Event, Run
 from excise.formats.function_graph import IN_INTERRUPT, NO_SYSCALL, FunctionGraph
-from excise.formats.registry import Options
+from excise.formats.model import Options
 from excise.formats.text import phase_of
 from excise.formats.trace_rows import (
     EVENT,

@@ -18,7 +18,7 @@ from excise.capture.journal import Aggregate, Loss
 from excise.clock import Clock
 from excise.errors import FormatError
 from excise.formats.json_text import parse_json
-from excise.formats.registry import Format, Options, Reading
+from excise.formats.model import Format, Options, Reading
 from excise.formats.text import number_runs, seconds_to_ns
 
 NAME: Final = "hyperfine"

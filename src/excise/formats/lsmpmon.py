@@ -18,7 +18,7 @@ from typing import Final
 from excise.capture.journal import Aggregate, Loss
 from excise.clock import Clock
 from excise.errors import FormatError
-from excise.formats.registry import DEFAULT_CONFIGURATION, Format, Options, Reading
+from excise.formats.model import DEFAULT_CONFIGURATION, Format, Options, Reading
 from excise.formats.text import INT64_MAX, lines, loss, merged_losses
 
 NAME: Final = "lsmpmon"

@@ -22,7 +22,7 @@ from excise.capture.manifest import Fact
 from excise.clock import Clock
 from excise.errors import FormatError
 from excise.formats.json_text import parse_json
-from excise.formats.registry import DEFAULT_CONFIGURATION, Format, Options, Reading
+from excise.formats.model import DEFAULT_CONFIGURATION, Format, Options, Reading
 
 NAME: Final = "pyperf"
 _START = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"(?:benchmarks|metadata|version)"\s*:')

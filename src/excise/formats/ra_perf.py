@@ -16,8 +16,8 @@ from excise.capture.journal import Loss
 from excise.capture.manifest import Fact
 from excise.clock import Clock
 from excise.errors import FormatError
+from excise.formats.model import Format, Options, Reading
 from excise.formats.ra_perf_tree import Mark, build
-from excise.formats.registry import Format, Options, Reading
 from excise.formats.text import LOSS_TEXT_CHARS, clip, merged_losses
 
 NAME: Final = "ra-perf"

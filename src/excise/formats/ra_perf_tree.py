@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from excise.capture.journal import Event, Loss, Phase, Run
-from excise.formats.registry import DEFAULT_CONFIGURATION, Options
+from excise.formats.model import DEFAULT_CONFIGURATION, Options
 from excise.formats.text import loss
 
 _SIGN_STEPS: Final = ("sign_key_setup", "sign_tbs_hash", "sign_ecdsa", "sign_verify")

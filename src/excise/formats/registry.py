@@ -1,102 +1,69 @@
-"""The registry of foreign formats: detection, and one reader each."""
+"""The registry of foreign formats: every reader, and which one some bytes are for."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
-from excise.capture.journal import Aggregate, Event, Loss, Run
-from excise.capture.manifest import Fact
-from excise.clock import Clock
 from excise.errors import FormatError, UsageError
 from excise.files import FileOnDisk, read_whole
+from excise.formats import (
+    bcc_histogram,
+    bpftrace,
+    callgrind,
+    dmesg,
+    ftrace_counts,
+    function_graph_import,
+    hyperfine,
+    lsmpmon,
+    perf_script,
+    perf_stat,
+    perf_trace,
+    pyperf,
+    ra_perf,
+    systemd_analyze,
+    systemd_plot,
+    systemd_show,
+    time_gnu,
+    time_shell,
+)
+from excise.formats.model import Format, Options, Reading
 
-HEAD_BYTES: Final = 65_536
-DEFAULT_CONFIGURATION: Final = "imported"
 MAX_UNPACKED_BYTES: Final = 1 << 30
 MAX_HELD_BYTES: Final = 64 << 20
 """Larger files are read by the formats that do so in pieces."""
 
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What a reader found in some bytes.
-
-    Attributes:
-        format: Name of the format that was read.
-        runs: Runs, numbered by `sequence` from 0 in this reading.
-        events: Child events; `sequence` refers to a run of this reading.
-        aggregates: Rows that the source had already summarised.
-        losses: What was not used, and why. Nothing is dropped without a row here.
-        clock: Clock of the runs' values, as far as the format tells.
-        clocks: Further clocks, of the events of single layers.
-        facts: What the input says about the machine it was made on.
-        notes: What a reader of the report should know (a rule chosen, an ambiguity).
-    """
-
-    format: str
-    runs: Sequence[Run] = ()
-    events: Sequence[Event] = ()
-    aggregates: Sequence[Aggregate] = ()
-    losses: Sequence[Loss] = ()
-    clock: Clock = field(default_factory=lambda: Clock(name="unknown"))
-    clocks: Sequence[Clock] = ()
-    facts: Sequence[Fact] = ()
-    notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Choices that some formats need and their bytes do not hold.
-
-    Attributes:
-        source: Name for error texts and losses (a path, or `-`).
-        configuration: Configuration name; None leaves it to the bytes, where they tell it.
-        task: Task name; "" leaves it to the bytes, where they tell it.
-        clock_hz: Frequency of a cycle counter, in Hz, for tables in cycles.
-        inner_total: What the bytes call a run's total becomes an event that holds the others, where
-            the format has one: the run itself is timed from outside.
-    """
-
-    source: str = "-"
-    configuration: str | None = None
-    task: str = ""
-    clock_hz: float | None = None
-    inner_total: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
-    """One foreign format.
-
-    Attributes:
-        name: Name for `--format`, such as `ra-perf`.
-        title: One line for `excise import --list`.
-        detect: Given the first `head_bytes`, return how sure it is, from 0.0 (no) to 1.0.
-        read: Given all bytes, return rows or raise FormatError.
-        head_bytes: How much `detect` looks at; more than 64 KiB only where the format stands
-            anywhere in a log and `detect` is a plain search.
-        read_path: As `read`, given a file that is read in pieces; None where all of it is needed.
-    """
-
-    name: str
-    title: str
-    detect: Callable[[bytes], float]
-    read: Callable[[bytes, Options], Reading]
-    head_bytes: int = HEAD_BYTES
-    read_path: Callable[[Path, Options], Reading] | None = None
-
-
-def formats() -> tuple[Format, ...]:
-    """Return every known format."""
-    from excise.formats.all import FORMATS
-
-    return FORMATS
+FORMATS: Final[tuple[Format, ...]] = (
+    ra_perf.FORMAT,
+    lsmpmon.FORMAT,
+    time_gnu.FORMAT_V,
+    time_gnu.FORMAT,
+    time_shell.FORMAT,
+    hyperfine.FORMAT,
+    pyperf.FORMAT,
+    systemd_analyze.FORMAT,
+    systemd_show.FORMAT,
+    systemd_plot.FORMAT,
+    dmesg.FORMAT,
+    function_graph_import.FORMAT,
+    function_graph_import.FORMAT_EVENTS,
+    function_graph_import.FORMAT_TRACE_CMD,
+    ftrace_counts.FORMAT,
+    ftrace_counts.FORMAT_HIST,
+    ftrace_counts.FORMAT_PROFILE,
+    ftrace_counts.FORMAT_BUFFERS,
+    perf_trace.FORMAT,
+    perf_stat.FORMAT,
+    perf_stat.FORMAT_CSV,
+    perf_stat.FORMAT_JSON,
+    perf_script.FORMAT,
+    bpftrace.FORMAT,
+    bpftrace.FORMAT_JSON,
+    bcc_histogram.FORMAT,
+    callgrind.FORMAT,
+)
 
 
 def by_name(name: str) -> Format:
@@ -105,10 +72,10 @@ def by_name(name: str) -> Format:
     Raises:
         UsageError: If there is none; the names that exist are in the hint.
     """
-    for known in formats():
+    for known in FORMATS:
         if known.name == name:
             return known
-    names = ", ".join(sorted(known.name for known in formats()))
+    names = ", ".join(sorted(known.name for known in FORMATS))
     raise UsageError(f"no format is called {name!r}", hint=f"Known formats: {names}")
 
 
@@ -140,7 +107,7 @@ def unpack(data: bytes, *, source: str = "-") -> bytes:
 
 def claims(data: bytes) -> list[tuple[float, Format]]:
     """Return the formats that claim these (unpacked) bytes, the surest first."""
-    found = [(known.detect(data[: known.head_bytes]), known) for known in formats()]
+    found = [(known.detect(data[: known.head_bytes]), known) for known in FORMATS]
     return sorted((pair for pair in found if pair[0] > 0.0), key=lambda pair: -pair[0])
 
 
@@ -180,7 +147,7 @@ def read(data: bytes | FileOnDisk, *, options: Options, format_name: str | None 
         OSError: If a file cannot be read.
     """
     if isinstance(data, FileOnDisk):
-        head = data.head(max(known.head_bytes for known in formats()))
+        head = data.head(max(known.head_bytes for known in FORMATS))
         if not head.startswith(_GZIP_MAGIC):
             known = by_name(format_name) if format_name else detect(head, source=options.source)
             if known.read_path is not None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from excise.capture.journal import Event, Loss
 from excise.clock import Clock
 from excise.errors import FormatError, UsageError
-from excise.formats.registry import DEFAULT_CONFIGURATION, Format, Options, Reading
+from excise.formats.model import DEFAULT_CONFIGURATION, Format, Options, Reading
 from excise.formats.text import lines, loss, merged_losses, number_runs
 from excise.units import parse_duration
 

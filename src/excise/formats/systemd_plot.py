@@ -18,7 +18,7 @@ from excise.capture.journal import Event, Loss
 from excise.clock import Clock
 from excise.errors import FormatError
 from excise.formats.json_text import parse_json
-from excise.formats.registry import DEFAULT_CONFIGURATION, Format, Options, Reading
+from excise.formats.model import DEFAULT_CONFIGURATION, Format, Options, Reading
 from excise.formats.systemd_analyze import UNITS
 from excise.formats.text import loss, merged_losses, number_runs
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from excise.capture.journal import Event, Loss
 from excise.clock import Clock
 from excise.errors import FormatError
-from excise.formats.registry import DEFAULT_CONFIGURATION, Format, Options, Reading
+from excise.formats.model import DEFAULT_CONFIGURATION, Format, Options, Reading
 from excise.formats.systemd_analyze import BOOT, USERSPACE
 from excise.formats.text import lines, loss, merged_losses, number_runs
 

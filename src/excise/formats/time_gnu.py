@@ -13,7 +13,7 @@ from typing import Any, Final
 from excise.capture.journal import Loss
 from excise.clock import Clock
 from excise.errors import FormatError
-from excise.formats.registry import DEFAULT_CONFIGURATION, Format, Options, Reading
+from excise.formats.model import DEFAULT_CONFIGURATION, Format, Options, Reading
 from excise.formats.text import decode, lines, loss, merged_losses, number_runs
 
 NAME_V: Final = "time-gnu-v"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from excise.capture.journal import Aggregate
-from excise.formats.registry import DEFAULT_CONFIGURATION, Options
+from excise.formats.model import DEFAULT_CONFIGURATION, Options
 
 DEFAULT_TASK: Final = "trace"
 HOOK: Final = "hook"

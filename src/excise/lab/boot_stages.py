@@ -18,7 +18,7 @@ from excise.collect.tpm.info import HMAC_OPTION, extend_mode
 from excise.errors import ExciseError
 from excise.events.one_boot import ENTRIES
 from excise.formats import dmesg, systemd_analyze, systemd_show
-from excise.formats.registry import Options, Reading
+from excise.formats.model import Options, Reading
 from excise.lab.tpm_traffic import FACT, TpmCommands, commands_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import pytest
 
 from daa_group import Group, new_group
 from excise.collect.tpm import allocated_pcrs, open_tpm
-from excise.formats.registry import Options, read
+from excise.formats.model import Options
+from excise.formats.registry import read
 from ima_builder import boot_aggregate, digest, files
 from sensor_service import Machine, excise, running, running_verifier, write_group, write_member
 from skips import skip

@@ -14,7 +14,8 @@ from excise.collect.boot import COMMANDS
 from excise.collect.boot_loaders import Shell
 from excise.errors import ExciseError
 from excise.events.one_boot import merge_boot
-from excise.formats.registry import Options, Reading, read
+from excise.formats.model import Options, Reading
+from excise.formats.registry import read
 
 OUTSIDE: Final = "outside"
 INSIDE: Final = "inside"
