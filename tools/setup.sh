@@ -40,6 +40,8 @@ test | lab)
     cargo fmt --version >/dev/null 2>&1 || wanted="$wanted rustfmt-web|rustfmt"
     cargo clippy --version >/dev/null 2>&1 || wanted="$wanted rust-web-clippy|rust-clippy"
     need hyperfine hyperfine
+    need zsh zsh
+    need fish fish
     need_program sshd openssh-server
     need ssh-keygen openssh-client
     need_program ip iproute2

@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from excise.capture.seal import seal
 from excise.capture.store import JOURNAL
 from excise.cli.commands import COMMANDS, Group
 from excise.cli.main import main
+from skips import skip
 
 PROGRAM = str(Path(sys.executable).with_name("excise"))
 
@@ -469,22 +471,82 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     assert b"measuring" not in piped.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_printed_for_each_shell(shell: str) -> None:
-    done = program(environment={"_EXCISE_COMPLETE": f"source_{shell}"})
-    assert done.returncode == 0
-    assert b"excise" in done.stdout
+SHELLS = ("bash", "zsh", "fish")
+COMPLETE = {
+    "bash": "source ./script; COMP_WORDS=(excise comp); COMP_CWORD=1; _excise_completion excise; "
+    'echo "${COMPREPLY[@]}"',
+    # What the function hands to zsh's own completion is shown, as there is no line to complete.
+    "zsh": "compdef() { found=$1; }; _arguments() { print -r -- $*; }; source ./script; "
+    "words=(excise comp); CURRENT=2; $found",
+    "fish": 'source ./script; complete -C "excise comp"',
+}
 
 
-def test_completion_completes_commands() -> None:
-    done = program(
-        environment={
-            "_EXCISE_COMPLETE": "complete_bash",
-            "COMP_WORDS": "excise comp",
-            "COMP_CWORD": "1",
-        }
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_is_printed_for_the_shell_that_is_named(excise: Excise, shell: str) -> None:
+    code, out, err = excise("--show-completion", shell)
+    assert (code, err) == (0, "")
+    assert excise("--show-completion=" + shell)[1] == out
+    others = {excise("--show-completion", other)[1] for other in SHELLS if other != shell}
+    assert len({out, *others}) == len(SHELLS)
+    assert f"complete_{shell}" in out
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_printed_completion_completes_in_its_shell(tmp_path: Path, shell: str) -> None:
+    interpreter = shutil.which(shell)
+    if interpreter is None:
+        skip(f"{shell} is not installed")
+    (tmp_path / "script").write_bytes(program("--show-completion", shell).stdout)
+    path = f"{Path(PROGRAM).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [interpreter, "-c", COMPLETE[shell]],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert done.stdout.split() == [b"compare"]
+    assert re.findall(r"\bcom\w+", done.stdout.partition("Compare")[0]) == ["compare"]
+    assert done.stderr == ""
+
+
+def test_zsh_completes_at_the_first_tab_where_it_loads_the_script_itself(tmp_path: Path) -> None:
+    zsh = shutil.which("zsh")
+    if zsh is None:
+        skip("zsh is not installed")
+    (tmp_path / "_excise").write_bytes(program("--show-completion", "zsh").stdout)
+    words = "compdef() {}; _arguments() { print -r -- $*; }; fpath=(. $fpath); words=(excise comp)"
+    done = subprocess.run(
+        [zsh, "-c", f"{words}; CURRENT=2; autoload -Uz _excise; _excise"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{Path(PROGRAM).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert '"compare"' in done.stdout
+
+
+def test_a_shell_without_completion_is_refused(excise: Excise) -> None:
+    code, out, err = excise("--show-completion", "dash")
+    assert (code, out) == (2, "")
+    assert "--show-completion bash|zsh|fish" in err
+
+
+def test_completion_is_installed_for_the_shell_that_is_named(tmp_path: Path) -> None:
+    done = program("--install-completion", "fish", environment={"HOME": str(tmp_path)})
+    assert done.returncode == 0
+    script = tmp_path / ".config/fish/completions/excise.fish"
+    assert script.read_bytes() == program("--show-completion", "fish").stdout
+    assert str(script).encode() in done.stderr
+
+
+def test_help_shows_what_stands_in_brackets(excise: Excise) -> None:
+    _, out, _ = excise("compare", "--help")
+    assert "[default: the campaign's, else 1%]" in out
+    _, out, _ = excise("tpm", "bench", "--help")
+    assert "[default:" in out
 
 
 def test_doctor_says_yes_or_what_to_do(excise: Excise) -> None:

@@ -41,7 +41,7 @@ SinceOption = Annotated[
         "--not-verified-since",
         metavar="TIME",
         help="List hosts last verified before it: 24h, 7d, or 2026-01-31T12:00Z. "
-        "\\[default: hosts never verified]",
+        "[default: hosts never verified]",
         show_default=False,
     ),
 ]
@@ -127,7 +127,7 @@ def verify(
         typer.Option(
             "--workers",
             min=0,
-            help="Processes of the pool; 0 is this process alone. \\[default: one a processor]",
+            help="Processes of the pool; 0 is this process alone. [default: one a processor]",
             show_default=False,
         ),
     ] = None,

@@ -7,13 +7,21 @@ from typing import Annotated
 import typer
 
 from excise.cli.commands import COMMANDS
+from excise.cli.completion import (
+    RUNNING_SHELL,
+    InstallCompletionOption,
+    ShowCompletionOption,
+    answer_shells,
+)
 from excise.cli.lazy import lazy_program
 
+answer_shells()
 app = lazy_program(
     COMMANDS,
     name="excise",
     summary="Measure what Linux security and attestation mechanisms cost, cut that cost out of the "
     "total, and prove that the mechanism was on.",
+    implied=dict.fromkeys(("--show-completion", "--install-completion"), RUNNING_SHELL),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -34,5 +42,7 @@ def _root(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
+    show_completion: ShowCompletionOption = None,
+    install_completion: InstallCompletionOption = None,
 ) -> None:
     """Options that come before a command."""
