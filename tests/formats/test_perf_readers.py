@@ -133,6 +133,18 @@ def test_decimal_commas_and_events_with_commas_are_read() -> None:
     assert [row.event for row in raw.aggregates] == ["cpu/event=0x3c,umask=0x0/", "task-clock"]
 
 
+@pytest.mark.parametrize("number", ["..34", ".", "1.2.3", ",5"])
+def test_a_percentage_that_is_no_number_costs_its_line_alone(number: str) -> None:
+    text = (
+        " Performance counter stats for 'ls' (3 runs):\n\n"
+        f"  10  cycles  ( +- {number}% )\n  20  instructions  ( +- 1.5% )\n\n"
+        f"  0.5 +- {number} seconds time elapsed  ( +- 2% )\n"
+    )
+    found = read(text.encode(), options=Options(source="x"))
+    assert [row.event for row in found.aggregates] == ["instructions"]
+    assert [loss.line for loss in found.losses] == [3, 6]
+
+
 def test_perf_stat_without_a_counter_is_refused() -> None:
     with pytest.raises(FormatError, match="no counter has a value"):
         _read("<not supported>,,cycles,0,100.00,,\n<not supported>,,branches,0,100.00,,\n")

@@ -50,11 +50,11 @@ _TEXT_VALUE = re.compile(
     r"\s*(?P<value>[\d.,  ]{1,30}|<not counted>|<not supported>)\s+"
     r"(?:(?P<unit>msec|ns|Bytes|Joules|MiB)\s+)?"
     r"(?P<event>[A-Za-z_][^\s#]{0,100}(?: [^\s#]+)?)\s*(?:#\s*(?P<metric>.{0,100}?))?"
-    r"(?:\(\s*\+-\s*(?P<variance>[\d.,]+)%\s*\))?\s*(?:\((?P<percent>[\d.,]+)%\))?\s*"
+    rf"(?:\(\s*\+-\s*(?P<variance>{_NUMBER})%\s*\))?\s*(?:\((?P<percent>{_NUMBER})%\))?\s*"
 )
 _TEXT_TIME = re.compile(
-    r"\s*(?P<value>[\d.,]{1,30})\s+(?:\+-\s+(?P<spread>[\d.,]+)\s+)?"
-    r"seconds (?P<what>time elapsed|user|sys)\s*(?:\(\s*\+-\s*(?P<variance>[\d.,]+)%\s*\))?\s*"
+    rf"\s*(?P<value>[\d.,]{{1,30}})\s+(?:\+-\s+(?P<spread>{_NUMBER})\s+)?"
+    rf"seconds (?P<what>time elapsed|user|sys)\s*(?:\(\s*\+-\s*(?P<variance>{_NUMBER})%\s*\))?\s*"
 )
 _TEXT_HEAD = re.compile(r"\s*Performance counter stats for (?P<what>.{1,300}):\s*")
 _RUNS = re.compile(r"'(?P<command>.*)'\s*\((?P<runs>\d+) runs\)")
