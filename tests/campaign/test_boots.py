@@ -26,7 +26,7 @@ from excise.campaign.targets.resetting import Power, Reboot, run_reset
 from excise.capture.journal import Effect, Loss, Record, Run, RunHead
 from excise.capture.manifest import Manifest
 from excise.capture.store import Capture, journal_records
-from excise.collect.boot_loaders import MARK, BootEntry
+from excise.collect.boot_entries import MARK, BootEntry
 from excise.collect.remote import Output
 from excise.errors import HostError
 

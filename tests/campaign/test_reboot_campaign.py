@@ -30,7 +30,8 @@ from excise.capture.manifest import Manifest
 from excise.capture.store import Capture, journal_records
 from excise.cli.main import main
 from excise.cli.run import conclude_interrupted
-from excise.collect.boot_loaders import BootEntry, _grub_script
+from excise.collect.boot_entries import BootEntry
+from excise.collect.grub import _grub_script
 from excise.errors import CaptureError, HostError, OutputError, SpecError
 from ssh_servers import SshServer, ssh_server
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from excise.collect import systemd_boot
-from excise.collect.boot_loaders import BootEntry
+from excise.collect.boot_entries import BootEntry
 from excise.collect.local_shell import LocalShell
 from excise.collect.systemd_boot import SystemdBoot
 from excise.errors import HostError
@@ -81,7 +81,7 @@ def esp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs.mkdir()
     (programs / "bootctl").write_text(BOOTCTL)
     (programs / "bootctl").chmod(0o755)
-    monkeypatch.setattr(systemd_boot, "_KEPT", str(tmp_path / "kept/boot"))
+    monkeypatch.setattr(systemd_boot, "KEPT", str(tmp_path / "kept/boot"))
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("ESP", str(root))
     monkeypatch.setenv("BOOTED", OURS)

@@ -9,7 +9,7 @@ from excise.capture.journal import Probe
 from excise.errors import UsageError
 from excise.lab import GuestResult, Machine, Step, StepResult
 from excise.lab.count import counts, differences, noise_floor
-from excise.lab.kernels import Kernel
+from excise.lab.kernel import Kernel
 
 
 def _guest(values: dict[str, list[float]], *, name: str = "none", **machine: Any) -> GuestResult:

@@ -9,7 +9,7 @@ import zstandard
 
 from excise.errors import HostError
 from excise.lab import kernels
-from excise.lab.kernels import Kernel
+from excise.lab.kernel import Kernel
 
 
 def _image(path: Path, text: bytes = b"6.99.0-test (a@b) #1") -> Path:

@@ -14,7 +14,8 @@ from efi_guest import IMAGE, IMAGE_WORD, MACHINE_ID, TWO, efi_guest
 from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets.rebooting import Booted, Rebooter
 from excise.campaign.targets.ssh import address_of
-from excise.collect.boot_loaders import BootEntry, boot_loader, require_boot_loader
+from excise.collect.boot_entries import BootEntry
+from excise.collect.boot_loaders import boot_loader, require_boot_loader
 from excise.collect.remote import RemoteMachine
 from reboot_guest import wait_until_up
 from skips import skip

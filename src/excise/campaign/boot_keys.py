@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from excise.collect.boot_loaders import MARK
+from excise.collect.boot_entries import MARK
 from excise.errors import SpecError
 
 # Linux 6.1 to 6.12, security/: those of which a kernel runs one at most.

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from excise import __version__
-from excise.campaign.spec import Campaign, Configuration, Task, checked, from_plain
+from excise.campaign.spec import Campaign, Configuration, Task, checked, expanded, from_plain
 from excise.campaign.target_spec import LabTarget
-from excise.campaign.targets.guests import expanded
 from excise.capture.seal import read_seal
 from excise.capture.store import MANIFEST, read_manifest
 from excise.errors import CaptureError

@@ -19,7 +19,8 @@ from excise.campaign.child_events import collect_events, require_formats
 from excise.campaign.schedule import visits
 from excise.campaign.spec import Campaign, from_plain
 from excise.campaign.target_spec import SshTarget
-from excise.campaign.targets import StageListener, Target, TargetSession, target_of
+from excise.campaign.targets import target_of
+from excise.campaign.targets.model import StageListener, Target, TargetSession
 from excise.capture.journal import Calibration, Effect, Run, Session
 from excise.capture.manifest import Manifest
 from excise.capture.store import (

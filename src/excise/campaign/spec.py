@@ -27,6 +27,8 @@ from excise.units import parse_duration, parse_percentage
 TWIN_SUFFIX: Final = " (A/A)"
 COMMAND_LINE: Final = "command line"
 BOOT: Final = "boot"  # the workload that is the boot itself
+ALL_CALLS: Final = "syscalls"
+"""Workload of the lab that stands for a task for each system call."""
 LIMIT_BYTES: Final = 16 << 20  # a campaign file; no device without end
 DURATIONS: Final = (  # keys of [target]
     "boot_timeout",
@@ -252,11 +254,22 @@ def parse_campaign(text: bytes, *, source: str, default_title: str = "campaign")
     if campaign.title == "campaign":
         campaign = msgspec.structs.replace(campaign, title=default_title)
     if isinstance(campaign.target, LabTarget):
-        from excise.campaign.targets.guests import expanded
-
         with naming(source):
             campaign = expanded(campaign)
     return checked(campaign, source=source)
+
+
+def expanded(campaign: Campaign) -> Campaign:
+    """Return the campaign with a task for each system call in place of the workload `syscalls`."""
+    from excise.lab import workloads
+
+    tasks: list[Task] = []
+    for task in campaign.tasks:
+        names = workloads.task_names() if task.workload == ALL_CALLS else []
+        tasks += [msgspec.structs.replace(task, name=name, workload=name) for name in names] or [
+            task
+        ]
+    return msgspec.structs.replace(campaign, tasks=tasks)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class LocalShell:
-    """This machine's /bin/sh; see `excise.collect.boot_loaders.Shell`."""
+    """This machine's /bin/sh; see `excise.collect.boot_entries.Shell`."""
 
     name = "this machine"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from excise.capture.store import write_durably
-from excise.collect.boot_loaders import Shell
+from excise.collect.boot_entries import Shell
 from excise.errors import HostError
 
 NAME: Final = "excise-campaign.service"

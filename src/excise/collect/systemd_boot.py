@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from excise.collect.boot_loaders import BootEntry, Shell, require_done
+from excise.collect.boot_entries import KEPT, BootEntry, Shell, require_done
 from excise.errors import HostError
 
-_KEPT: Final = "/var/lib/excise/boot"
 _PLUGIN: Final = "/usr/lib/kernel/install.d/90-loaderentry.install"
 _MARKS: Final = re.compile(r"\((default|selected)\)")
 _PLACE: Final = re.compile(r" \(on the .*\)$")
@@ -79,7 +78,7 @@ class _Booted:
 
 
 class SystemdBoot:
-    """systemd-boot; see `excise.collect.boot_loaders.BootLoader`."""
+    """systemd-boot; see `excise.collect.boot_entries.BootLoader`."""
 
     name = "systemd-boot"
 
@@ -104,10 +103,10 @@ class SystemdBoot:
         listed = self._entries()
         booted = self._booted(listed)
         listing = _LISTED.format(root=shlex.quote(booted.root))
-        keep = f"umask 077; mkdir -p {_KEPT} && {{ test -e {_KEPT}/root || {{ "
-        keep += f"( {listing} ) >{_KEPT}/listing && "
-        keep += f"echo {shlex.quote(booted.root)} >{_KEPT}/root.new && sync && "
-        keep += f"mv {_KEPT}/root.new {_KEPT}/root; }}; }}"
+        keep = f"umask 077; mkdir -p {KEPT} && {{ test -e {KEPT}/root || {{ "
+        keep += f"( {listing} ) >{KEPT}/listing && "
+        keep += f"echo {shlex.quote(booted.root)} >{KEPT}/root.new && sync && "
+        keep += f"mv {KEPT}/root.new {KEPT}/root; }}; }}"
         require_done(self._shell, keep, what="keeping the boot configuration")
         by_tool = self._kernel_install_has_room(booted, len(entries))
         for entry in entries:
@@ -127,7 +126,7 @@ class SystemdBoot:
 
     def choose(self, entry: BootEntry) -> None:
         """Have the next boot, and no other, use an entry."""
-        script = f"cd $(cat {_KEPT}/root)/loader/entries && "
+        script = f"cd $(cat {KEPT}/root)/loader/entries && "
         script += f"for each in excise-{entry.number}.conf excise-{entry.number}-*.conf; do "
         script += 'test -e "$each" && bootctl set-oneshot "$each" && sync && exit; done; exit 1'
         require_done(self._shell, script, what="bootctl set-oneshot")
@@ -141,20 +140,20 @@ class SystemdBoot:
         self._remove()
         listing = _LISTED.format(root='"$(cat root)"')
         script = f"""\
-cd {_KEPT} 2>/dev/null && test -e root || exit 0
+cd {KEPT} 2>/dev/null && test -e root || exit 0
 ( {listing} ) | cmp listing - || {{
-    echo "the loader's files are not what they were; a list of those is {_KEPT}/listing" >&2
+    echo "the loader's files are not what they were; a list of those is {KEPT}/listing" >&2
     exit 1; }}
-cd / && rm -rf {_KEPT}; rmdir {_KEPT.rpartition("/")[0]} 2>/dev/null; sync
+cd / && rm -rf {KEPT}; rmdir {KEPT.rpartition("/")[0]} 2>/dev/null; sync
 """
         require_done(self._shell, script, what="restoring the boot configuration")
 
     def _remove(self) -> None:
         script = f"""\
-cd {_KEPT} 2>/dev/null && test -e root || exit 0
+cd {KEPT} 2>/dev/null && test -e root || exit 0
 root=$(cat root)
 bootctl set-oneshot '' 2>/dev/null
-for conf in {_KEPT}/excise-*; do
+for conf in {KEPT}/excise-*; do
     test -d "$conf" || continue
     export KERNEL_INSTALL_CONF_ROOT="$conf" BOOT_ROOT="$root" KERNEL_INSTALL_PLUGINS={_PLUGIN}
     kernel-install remove "$(cat "$conf/release")"
@@ -174,11 +173,9 @@ sync
         sort = f"s/^sort-key .*/sort-key {_SORT_KEY}/"
         if not booted.values("sort-key"):
             sort = "/^sort-key /d"
-        script = (
-            f"mkdir -p {_KEPT}/{token} && echo {shlex.quote(release)} >{_KEPT}/{token}/release\n"
-        )
+        script = f"mkdir -p {KEPT}/{token} && echo {shlex.quote(release)} >{KEPT}/{token}/release\n"
         script += _ADD.format(
-            kept=_KEPT,
+            kept=KEPT,
             token=token,
             root=shlex.quote(booted.root),
             plugin=_PLUGIN,

@@ -27,7 +27,7 @@ from excise.lab.cache import digest_of, stored
 from excise.lab.configurations import Preset
 from excise.lab.disk import WorkFile, make_image, run_debugfs
 from excise.lab.host_share_tree import SITE, distributions, fill, interpreter
-from excise.lab.kernels import Kernel
+from excise.lab.kernel import Kernel
 from excise.lab.machine import Machine
 from excise.lab.plan import Plan
 

@@ -13,7 +13,7 @@ from excise.lab import packages
 from excise.lab.cache import stored
 from excise.lab.configurations import Preset
 from excise.lab.cpio import Archive
-from excise.lab.kernels import Kernel
+from excise.lab.kernel import Kernel
 from excise.lab.plan import Plan
 
 # Loaded before the measurement, and after it: what carries the results out is not there before.

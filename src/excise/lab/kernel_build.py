@@ -25,8 +25,8 @@ from excise.errors import HostError, UsageError
 from excise.files import read_whole
 from excise.lab import packages
 from excise.lab.cache import cache_root, digest_of, stored
+from excise.lab.kernel import Kernel, release_of
 from excise.lab.kernel_config import VARIANTS, Fragment, own_fragment, read_config, require_options
-from excise.lab.kernels import Kernel, release_of
 from excise.lab.processes import family
 
 SOURCE: Final = "linux-source-6.12"

@@ -27,7 +27,7 @@ from excise.lab.host_share import (
     shared_preset,
     with_share,
 )
-from excise.lab.kernels import Kernel
+from excise.lab.kernel import Kernel
 from excise.lab.machine import Machine, kernel_command_line
 from excise.lab.plan import Plan, Step
 from excise.lab.quote import QUOTE_NONCE, quote_files

@@ -16,7 +16,7 @@ from excise.collect.remote import RemoteMachine
 from excise.errors import HostError
 
 if TYPE_CHECKING:
-    from excise.campaign.targets import StageListener
+    from excise.campaign.targets.model import StageListener
 
 
 def await_boot(campaign: Campaign, path: Path, *, on_stage: StageListener | None) -> None:

@@ -27,7 +27,8 @@ from excise.campaign.targets.resetting import (
 )
 from excise.capture.journal import Effect, Record, Run, RunHead
 from excise.capture.store import Capture
-from excise.collect.boot_loaders import MARK, BootEntry, BootLoader, Shell, boot_loader
+from excise.collect.boot_entries import MARK, BootEntry, BootLoader, Shell
+from excise.collect.boot_loaders import boot_loader
 from excise.errors import EffectError, HostError, SpecError
 
 ENTERED: Final = (

@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from excise.campaign.effect import effect_of_text
 from excise.campaign.schedule import Visit
-from excise.campaign.spec import BOOT, Campaign, Configuration, Task, TookEffect
+from excise.campaign.spec import ALL_CALLS, BOOT, Campaign, Configuration, Task, TookEffect
 from excise.campaign.target_spec import LabTarget
 from excise.capture.journal import Effect, RunHead
 from excise.errors import SpecError, UsageError
@@ -24,8 +24,6 @@ from excise.lab.jobs import GuestJob
 from excise.lab.machine import DEBIAN_MEMORY_MIB, Machine
 from excise.lab.plan import Plan, Step
 from excise.lab.run import GuestResult
-
-ALL_CALLS: Final = "syscalls"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,17 +205,6 @@ def calibrated(task: Task) -> int:
         if task.workload in workloads.tasks(call):
             return workloads.operations_of(call, str(task.workload))
     return 1
-
-
-def expanded(campaign: Campaign) -> Campaign:
-    """Return the campaign with a task for each system call in place of the workload `syscalls`."""
-    tasks: list[Task] = []
-    for task in campaign.tasks:
-        names = workloads.task_names() if task.workload == ALL_CALLS else []
-        tasks += [msgspec.structs.replace(task, name=name, workload=name) for name in names] or [
-            task
-        ]
-    return msgspec.structs.replace(campaign, tasks=tasks)
 
 
 def check_spec(campaign: Campaign, spec: LabTarget) -> None:

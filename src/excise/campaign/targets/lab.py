@@ -28,12 +28,13 @@ from excise.errors import EffectError, ExciseError
 from excise.lab import kernels
 from excise.lab.effects import require_effects
 from excise.lab.jobs import GuestFailure, run_job
+from excise.lab.kernel import Kernel
 from excise.lab.processes import require
 from excise.lab.record import boot_of, file_safe, machine_facts, no_results, raw_files, run_of
 from excise.lab.run import GuestResult, choose_accelerator, clock_of
 
 if TYPE_CHECKING:
-    from excise.campaign.targets import StageListener
+    from excise.campaign.targets.model import StageListener
 
 _POLL_S = 0.1
 
@@ -52,7 +53,7 @@ class LabCampaignTarget:
         self._spec = spec
         self._jobs = jobs
         self._on_stage = on_stage
-        self._kernels: list[kernels.Kernel] = []
+        self._kernels: list[Kernel] = []
 
     def require(self) -> None:
         """Refuse keys that mean nothing here, and fetch the kernels."""

@@ -29,7 +29,7 @@ from excise.errors import HostError, SpecError
 from excise.units import parse_seconds
 
 if TYPE_CHECKING:
-    from excise.campaign.targets import StageListener
+    from excise.campaign.targets.model import StageListener
 
 _SEEN_FROM_INSIDE: Final = (
     "Nothing outside looked at the boots: `boot` is from the beginning of the kernel's clock to "

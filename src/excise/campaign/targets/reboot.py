@@ -29,7 +29,7 @@ from excise.collect.remote_probe import ForeignProbe
 from excise.errors import HostError
 
 if TYPE_CHECKING:
-    from excise.campaign.targets import StageListener
+    from excise.campaign.targets.model import StageListener
 
 
 class RebootCampaignTarget(SshCampaignTarget):

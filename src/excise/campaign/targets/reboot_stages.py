@@ -11,7 +11,7 @@ import msgspec
 
 from excise.capture.journal import Event, Loss, Record, Run, RunHead
 from excise.collect.boot import COMMANDS
-from excise.collect.boot_loaders import Shell
+from excise.collect.boot_entries import Shell
 from excise.errors import ExciseError
 from excise.events.one_boot import merge_boot
 from excise.formats.model import Options, Reading

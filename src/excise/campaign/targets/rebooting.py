@@ -10,7 +10,7 @@ from typing import Final
 from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets.reboot_stages import BootTimes
 from excise.campaign.targets.resetting import Power
-from excise.collect.boot_loaders import MARK
+from excise.collect.boot_entries import MARK
 from excise.collect.remote import ConnectionLost, RemoteMachine
 from excise.errors import HostError
 from excise.units import parse_seconds

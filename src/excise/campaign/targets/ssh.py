@@ -37,7 +37,7 @@ from excise.errors import ExciseError, HostError
 from excise.units import parse_seconds
 
 if TYPE_CHECKING:
-    from excise.campaign.targets import StageListener
+    from excise.campaign.targets.model import StageListener
 
 _T = TypeVar("_T")
 _PARENT: Final = "/tmp"

@@ -15,7 +15,8 @@ from excise.campaign.targets.rebooting import REBOOT
 from excise.campaign.targets.ssh import address_of
 from excise.capture.store import SEAL, Capture
 from excise.collect import resume_unit
-from excise.collect.boot_loaders import MARK, Shell, boot_loader
+from excise.collect.boot_entries import MARK, Shell
+from excise.collect.boot_loaders import boot_loader
 from excise.collect.local_shell import LocalShell
 from excise.collect.remote import RemoteMachine
 
