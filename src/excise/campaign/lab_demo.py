@@ -22,7 +22,7 @@ from excise.lab.jobs import GuestFailure, GuestJob, run_all
 from excise.lab.jobs import Progress as GuestProgress
 from excise.lab.machine import Machine
 from excise.lab.record import LabCapture
-from excise.lab.run import GuestResult
+from excise.lab.result import GuestResult
 from excise.lab.workloads import distinct_files
 
 PRESETS: Final = (

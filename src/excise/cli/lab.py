@@ -11,7 +11,14 @@ import typer
 
 from excise.cli import lab_boot, lab_demo, lab_hmac, lab_kernel, lab_trace
 from excise.cli.lab_options import JobsOption, KernelOption, MachineOption, PresetsOption
-from excise.cli.options import FormatOption, JsonOption, print_json, print_report, split_words
+from excise.cli.options import (
+    FormatOption,
+    JsonOption,
+    checked,
+    print_json,
+    print_report,
+    split_words,
+)
 from excise.cli.steps import guests_bar
 from excise.errors import UsageError
 from excise.units import parse_hex
@@ -146,6 +153,7 @@ def run_(
         str | None,
         typer.Option(
             "--mode",
+            parser=checked(_mode, "str"),
             help="count (instructions, no TPM) or tpm (time, software TPM). [default: the "
             "machine's, else tpm]",
             show_default=False,

@@ -8,10 +8,25 @@ from typing import Annotated, Final
 import typer
 
 from excise.cli.lab_options import GoOnOutputOption, JobsOption, KernelOption, MachineOption
-from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report, split_words
+from excise.cli.options import (
+    FormatOption,
+    JsonOption,
+    open_dataset,
+    parse_counts,
+    parsed,
+    print_report,
+    split_words,
+)
 from excise.errors import UsageError
 
 _MOST_FILES: Final = 20_000
+
+
+def _counts(text: str) -> list[int]:
+    counts = parse_counts(text)
+    if not counts or max(counts) > _MOST_FILES:
+        raise UsageError(f"{text!r} is not numbers up to {_MOST_FILES}, joined by commas")
+    return counts
 
 
 def boot(
@@ -28,13 +43,16 @@ def boot(
         str, typer.Option("--cmdline", help="Words for the kernel's command line.")
     ] = "",
     files: Annotated[
-        str,
+        Sequence[int],
         typer.Option(
             "--files",
+            metavar="N,…",
+            parser=parsed(_counts, "counts"),
             help="New files that init reads, one IMA entry each under tcb: numbers joined by "
-            "commas, each a configuration; with --root initramfs.",
+            "commas, each a configuration; with --root initramfs. [default: 0]",
+            show_default=False,
         ),
-    ] = "0",
+    ] = (0,),
     boots: Annotated[int, typer.Option("--boots", "-n", help="Boots of each.", min=1)] = 3,
     root: Annotated[
         str,
@@ -86,14 +104,3 @@ def boot(
         typer.echo(f"wrote {output}", err=True)
     for failure in failures:
         raise failure.error
-
-
-def _counts(text: str) -> list[int]:
-    from excise.units import parse_count
-
-    counts = [parse_count(part) for part in text.split(",") if part.strip()]
-    if not counts or max(counts) > _MOST_FILES:
-        raise UsageError(
-            f"is numbers up to {_MOST_FILES}, joined by commas", source=f"--files {text}"
-        )
-    return counts

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
     from excise.lab.machine import Machine, read_machine
     from excise.lab.plan import Plan, Step
-    from excise.lab.run import GuestResult, StepResult, run_guest
+    from excise.lab.result import GuestResult, StepResult
+    from excise.lab.run import run_guest
 
 __all__ = [
     "Comparison",

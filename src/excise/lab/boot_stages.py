@@ -22,7 +22,7 @@ from excise.formats.model import Options, Reading
 from excise.lab.tpm_traffic import FACT, TpmCommands, commands_of
 
 if TYPE_CHECKING:
-    from excise.lab.run import GuestResult
+    from excise.lab.result import GuestResult
 
 BOOT: Final = "boot"
 SHUTDOWN: Final = "shutdown"

@@ -35,8 +35,8 @@ from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
 from excise.lab.kernels import resolve
 from excise.lab.machine import DEBIAN_MEMORY_MIB, Machine, Root
 from excise.lab.plan import Plan
-from excise.lab.record import file_safe, lab_facts, no_results, raw_files
-from excise.lab.run import GuestResult, clock_of
+from excise.lab.record import lab_facts, no_results, raw_files
+from excise.lab.result import GuestResult, clock_of, file_safe
 from excise.lab.tpm_traffic import counting
 from excise.lab.workloads import boot_only, distinct_files
 

@@ -15,7 +15,7 @@ from excise.lab.configurations import preset as preset_of
 from excise.lab.count import Difference, TaskCount, counts, differences, noise_floor
 from excise.lab.jobs import GuestFailure, GuestJob, Progress
 from excise.lab.machine import Machine
-from excise.lab.run import GuestResult
+from excise.lab.result import GuestResult
 from excise.lab.workloads import syscalls
 
 TWIN_WORD: Final = "excise.twin=1"

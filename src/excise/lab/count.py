@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from excise.errors import UsageError
-from excise.lab.run import GuestResult
+from excise.lab.result import GuestResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from excise.evidence.checks import AppraisalResult, Check, Outcome
     from excise.evidence.ima.verify import ImaAppraisal
     from excise.evidence.quote import QuoteAppraisal
-    from excise.lab.run import GuestResult
+    from excise.lab.result import GuestResult
 
 
 _LIST: Final = "binary_runtime_measurements"

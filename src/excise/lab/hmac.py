@@ -25,8 +25,8 @@ from excise.lab.jobs import GuestFailure, GuestJob, Progress, run_all
 from excise.lab.kernels import resolve
 from excise.lab.machine import Machine
 from excise.lab.plan import Plan
-from excise.lab.record import file_safe, raw_files
-from excise.lab.run import GuestResult
+from excise.lab.record import raw_files
+from excise.lab.result import GuestResult, file_safe
 from excise.lab.tpm_trace import TRACE, GraphTrace, TraceText, trace_of
 from excise.lab.workloads import distinct_files
 

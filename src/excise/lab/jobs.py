@@ -11,7 +11,8 @@ from excise.errors import ExciseError
 from excise.lab.configurations import Preset
 from excise.lab.machine import Machine
 from excise.lab.plan import Plan
-from excise.lab.run import GuestResult, run_guest
+from excise.lab.result import GuestResult
+from excise.lab.run import run_guest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

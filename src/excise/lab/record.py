@@ -6,7 +6,6 @@ is written as instructions here, and nowhere as time.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,56 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from excise.capture import store
-from excise.capture.journal import Event, Loss, Probe, Run, RunHead, Session
+from excise.capture.journal import Event, Loss, Run, RunHead, Session
 from excise.capture.manifest import Fact, Manifest
 from excise.clock import Clock
+from excise.lab.boot_stages import boot_of_guest, one_boot
+from excise.lab.jobs import GuestFailure, GuestJob
 from excise.lab.processes import program_version
+from excise.lab.result import INSTRUCTIONS, GuestResult, clock_of, file_safe, run_of
+from excise.lab.trace import hook_records
 
 if TYPE_CHECKING:
-    from excise.lab.jobs import GuestFailure, GuestJob
     from excise.lab.machine import Machine
-    from excise.lab.run import GuestResult, StepResult
 
-INSTRUCTIONS: Final = "instructions"
 _BOOT_ENDS: Final = ("settle", "booted")  # set up, in the initramfs and in Debian
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-def file_safe(configuration: str) -> str:
-    """Return the beginning of the names of a guest's raw files."""
-    return _UNSAFE.sub("-", configuration).strip("-")
-
-
-def run_of(result: GuestResult, step: StepResult, *, head: RunHead) -> Run:
-    """Return one step as a run under a head that says which run it is."""
-    counted = result.machine.mode == "count"
-    return Run(
-        **msgspec.structs.asdict(head),
-        wall_ns=None if counted else step.wall_ns,
-        instructions=step.wall_ns if counted else None,
-        ima_entries=step.ima_entries,
-        exit_code=step.exit_code,
-        ok=step.exit_code == 0,
-        stderr=step.stderr[-1000:].decode("utf-8", "replace") or None,
-        probe=_probe(result, step.probe),
-    )
-
-
-def _probe(result: GuestResult, probe: Probe | None) -> Probe | None:
-    """Return the probe's line with the clock and the unit that its figures really are of."""
-    if probe is None:
-        return None
-    clock = f"{probe.clock}: {result.clock}"
-    if result.machine.mode != "count":
-        return msgspec.structs.replace(probe, clock=clock)
-    return msgspec.structs.replace(
-        probe,
-        clock=clock,
-        op_ns=[],
-        first_op_ns=None,
-        op_instructions=probe.op_ns,
-        first_op_instructions=probe.first_op_ns,
-    )
 
 
 def boot_of(result: GuestResult, *, head: RunHead) -> list[Run | Event | Loss]:
@@ -74,8 +36,6 @@ def boot_of(result: GuestResult, *, head: RunHead) -> list[Run | Event | Loss]:
     from power-on, with the entries of the IMA list.
     """
     if result.machine.mode != "count":
-        from excise.lab.boot_stages import boot_of_guest, one_boot
-
         return one_boot(boot_of_guest(result), head=head, clock=result.clock)
     stages = _boot_stages(result.marks_ns)
     whole = stages[-1][1] if stages else None
@@ -150,8 +110,6 @@ class LabCapture:
         Raises:
             CaptureError: If the path exists and is not an empty folder.
         """
-        from excise.lab.run import clock_of
-
         self.path = path
         self._sequence = 0
         twins = [job.configuration for job in jobs if "(A/A" in job.configuration]
@@ -174,8 +132,6 @@ class LabCapture:
 
     def add(self, outcome: GuestResult | GuestFailure) -> None:
         """Write one guest: its effects, runs and raw files, or why it gave none."""
-        from excise.lab.jobs import GuestFailure
-
         if isinstance(outcome, GuestFailure):
             self._capture.append(no_results(outcome))
             return
@@ -190,8 +146,6 @@ class LabCapture:
             )
             for each in outcome.steps
         ]
-        from excise.lab.trace import hook_records
-
         hooks = hook_records(outcome)
         self._capture.extend([*outcome.effects, *records, *map(_phased, runs), *hooks])
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from excise.capture.journal import Effect, Probe, Run, RunHead
+from excise.capture.journal import Probe
 from excise.collect.probe import probe_path
 from excise.errors import HostError, UsageError
 from excise.lab import guest, initramfs, kernels
@@ -29,80 +28,9 @@ from excise.lab.host_share import (
 )
 from excise.lab.kernel import Kernel
 from excise.lab.machine import Machine, kernel_command_line
-from excise.lab.plan import Plan, Step
+from excise.lab.plan import Plan
 from excise.lab.quote import QUOTE_NONCE, quote_files
-from excise.lab.record import run_of
-
-GuestClock = Literal["instructions (TCG, icount)", "guest time, emulated (TCG)", "guest time (KVM)"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepResult:
-    """What became of one step.
-
-    Attributes:
-        wall_ns: Nanoseconds of the guest's clock from before the command to its end, the shell's
-            fork among them; None if the guest did not say.
-        probe: What the probe printed, for a probe step that worked.
-        ima_entries: Entries it added to the IMA list; None for a kernel without one.
-    """
-
-    step: Step
-    exit_code: int
-    wall_ns: int | None
-    stdout: bytes
-    stderr: bytes
-    probe: Probe | None = None
-    ima_entries: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuestResult:
-    """Everything that came back from one guest.
-
-    Attributes:
-        configuration: Name of the configuration, usually the preset's.
-        clock: What a nanosecond of its figures is.
-        facts: What the guest reported, by name; `attempt.NAME` for attempts.
-        effects: Whether the configuration took effect, check by check.
-        marks_ns: Guest clock at each stage, nanoseconds since power-on.
-        stages_s: Host seconds after QEMU's start at each stage.
-        evidence: IMA lists, PCRs, event log, quote, by file name.
-    """
-
-    configuration: str
-    preset: str
-    kernel: Kernel
-    machine: Machine
-    cmdline: str
-    clock: GuestClock
-    steps: tuple[StepResult, ...]
-    facts: dict[str, str]
-    effects: tuple[Effect, ...]
-    marks_ns: dict[str, int]
-    stages_s: dict[str, float]
-    evidence: dict[str, bytes]
-    dmesg: bytes
-    console: str
-    wall_s: float
-
-    def runs(self, *, first_sequence: int = 0, block: int = 0) -> list[Run]:
-        """Return the steps as journal records, numbered from `first_sequence`, by round."""
-        return [
-            run_of(
-                self,
-                result,
-                head=RunHead(
-                    sequence=first_sequence + offset,
-                    block=block,
-                    task=result.step.task,
-                    configuration=self.configuration,
-                    run=result.step.round,
-                    phase="measured",
-                ),
-            )
-            for offset, result in enumerate(self.steps)
-        ]
+from excise.lab.result import GuestResult, StepResult, clock_of
 
 
 def run_guest(
@@ -268,13 +196,6 @@ def _guest_program(preset: Preset) -> dict[str, bytes]:
             hint="Build it with tools/build-guest.sh",
         )
     return {}
-
-
-def clock_of(machine: Machine, *, accelerator: Literal["tcg", "kvm"] = "tcg") -> GuestClock:
-    """Return what a nanosecond of the machine's figures is."""
-    if machine.mode == "count":
-        return "instructions (TCG, icount)"
-    return "guest time (KVM)" if accelerator == "kvm" else "guest time, emulated (TCG)"
 
 
 def work_image(plan: Plan, *, size_mib: int) -> bytes:

@@ -14,7 +14,7 @@ from typing import Final
 
 from excise.errors import EffectError
 from excise.lab.plan import Step
-from excise.lab.run import GuestResult
+from excise.lab.result import GuestResult
 
 SET_UP: Final = "trace set-up"
 TRACED: Final = "traced"

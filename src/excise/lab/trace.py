@@ -25,8 +25,7 @@ from excise.lab.count import counts
 from excise.lab.jobs import GuestJob
 from excise.lab.machine import Machine
 from excise.lab.plan import Plan, Step
-from excise.lab.record import INSTRUCTIONS, file_safe
-from excise.lab.run import GuestResult
+from excise.lab.result import INSTRUCTIONS, GuestResult, file_safe
 from excise.lab.workloads import syscalls
 
 TASKS: Final = (

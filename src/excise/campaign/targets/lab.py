@@ -30,8 +30,9 @@ from excise.lab.effects import require_effects
 from excise.lab.jobs import GuestFailure, run_job
 from excise.lab.kernel import Kernel
 from excise.lab.processes import require
-from excise.lab.record import boot_of, file_safe, machine_facts, no_results, raw_files, run_of
-from excise.lab.run import GuestResult, choose_accelerator, clock_of
+from excise.lab.record import boot_of, machine_facts, no_results, raw_files
+from excise.lab.result import GuestResult, clock_of, file_safe, run_of
+from excise.lab.run import choose_accelerator
 
 if TYPE_CHECKING:
     from excise.campaign.targets.model import StageListener
