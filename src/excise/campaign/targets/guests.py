@@ -23,7 +23,7 @@ from excise.lab.configurations import Preset, preset
 from excise.lab.jobs import GuestJob
 from excise.lab.machine import DEBIAN_MEMORY_MIB, Machine
 from excise.lab.plan import Plan, Step
-from excise.lab.run import GuestResult
+from excise.lab.result import GuestResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
