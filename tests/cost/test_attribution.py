@@ -12,7 +12,13 @@ from captures import run
 from cost_datasets import dataset, event
 from excise.capture.journal import Event
 from excise.clock import Clock
-from excise.cost.attribution import REST, Attribution, Part, with_unattributed
+from excise.cost.attribution import (
+    REST,
+    Attribution,
+    Part,
+    run_attributions,
+    with_unattributed,
+)
 from excise.cost.explain import attributions
 from excise.errors import UsageError
 from excise.report.tables import attribution_table
@@ -132,7 +138,18 @@ def test_counts_and_cycles_explain_no_time() -> None:
         event(0, "a", 100.0), event(0, "b", 5.0, unit="cycles"), event(0, "c", 1.0, unit="1")
     )
     assert shape(found) == [(0, "a", 100.0), (0, "remainder", 900.0)]
-    assert found.flags == ("2 events in 1, cycles are not in ns and are left out",)
+    (flag,) = found.flags
+    assert flag.startswith("events in another unit explain nothing of a total in ns: host|b in cyc")
+    assert flag.endswith("record them in ns to have them attributed")
+
+
+def test_counts_and_sizes_beside_a_time_are_no_fault() -> None:
+    found = attributed(
+        event(0, "a", 100.0), event(0, "entries", 444.0, unit="1"), event(0, "sent", 9.0, unit="B")
+    )
+    assert (shape(found), found.flags) == ([(0, "a", 100.0), (0, "remainder", 900.0)], ())
+    records: list[Any] = [run(0, phase="measured", wall_ns=1000), event(0, "n", 4.0, unit="1")]
+    assert list(run_attributions(dataset(records))) == []
 
 
 def test_runs_without_events_are_said_and_not_averaged_in() -> None:

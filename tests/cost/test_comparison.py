@@ -24,6 +24,8 @@ from excise.capture.manifest import Fact
 from excise.cost.comparison import Comparison, Comparisons, compare_configurations, compare_datasets
 from excise.errors import Refused, UsageError
 from excise.events.dataset import Dataset
+from excise.report.build import result_line
+from excise.report.tables import comparison_table
 from excise.stats import AAOutcome, Verdict
 
 
@@ -372,3 +374,37 @@ def test_a_single_run_of_each_gives_no_interval() -> None:
     )
     row = only(compare_configurations(data))
     assert (row.low, row.high, row.verdict) == (None, None, Verdict.INCONCLUSIVE)
+
+
+def test_few_runs_of_unknown_order_say_how_many_would_do() -> None:
+    boots = {"plain": [23e9, 24e9, 23.5e9, 23.2e9], "hmac": [78e9, 79e9, 78.5e9, 78.2e9, 80e9]}
+    found = compare_configurations(imported_dataset(boots), baseline="plain")
+    row = only(found)
+    assert (row.verdict, row.low, row.n, row.runs_needed) == (Verdict.INCONCLUSIVE, None, 4, 2)
+    assert row.too_few == "4 runs are too few for an interval at 95 %: it takes at least 6 of each"
+    assert row.too_few in result_line(row)
+    notes = comparison_table(found).notes
+    assert f"{row.too_few}." in notes
+    assert not any("as noisy as these" in note for note in notes)
+    enough = {name: [*each[:4], each[0] + 1e8, each[0] + 2e8] for name, each in boots.items()}
+    decided = only(compare_configurations(imported_dataset(enough), baseline="plain"))
+    assert (decided.verdict, decided.too_few, decided.runs_needed) == (Verdict.COSTS, "", None)
+
+
+def test_a_difference_that_is_lost_among_many_says_how_many_runs_would_do() -> None:
+    arms = {f"c{number}": [60.0, 61.0, 62.0, 63.0, 64.0, 65.0] for number in range(24)}
+    few = imported_dataset({"plain": [10.0, 11.0, 12.0, 13.0, 14.0, 15.0], **arms})
+    row = compare_configurations(few, baseline="plain").rows[0]
+    assert (row.verdict, row.low is None, row.runs_needed) == (Verdict.INCONCLUSIVE, False, 1)
+    assert row.too_few.startswith("6 runs are too few for a difference among 24 comparisons")
+    arms = {name: [*each, 66.0] for name, each in arms.items()}
+    more = imported_dataset({"plain": [10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0], **arms})
+    rows = compare_configurations(more, baseline="plain").rows
+    assert {(row.verdict, row.too_few) for row in rows} == {(Verdict.COSTS, "")}
+
+
+def test_few_pairs_say_how_many_it_takes() -> None:
+    found = compare_configurations(paired_dataset({"b": 3.0}, blocks=4))
+    row = only(found)
+    assert (row.verdict, row.runs_needed) == (Verdict.INCONCLUSIVE, 2)
+    assert row.too_few == "4 pairs are too few for an interval at 95 %: it takes at least 6"

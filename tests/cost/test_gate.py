@@ -85,7 +85,7 @@ def test_a_largest_cost_below_zero_is_wrong_usage() -> None:
 def test_too_few_blocks_for_an_interval_do_not_pass() -> None:
     found = judged(1.0, blocks=4)
     assert not found.passed
-    assert "4 pairs are too few to judge" in found.failures[0]
+    assert "4 pairs are too few for an interval at 95 %: it takes at least 6" in found.failures[0]
 
 
 def test_a_failed_a_a_arm_does_not_pass() -> None:

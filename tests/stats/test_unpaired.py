@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.stats import brunnermunzel
 
 from excise.errors import UsageError
-from excise.stats import Note, Verdict, compare_unpaired
+from excise.stats import Note, Verdict, compare_unpaired, runs_for_difference
 
 SAMPLES = hnp.arrays(np.float64, st.integers(6, 30), elements=st.integers(1, 50).map(float))
 
@@ -126,3 +126,13 @@ def test_a_greater_difference_never_has_the_greater_p_value():
     far, near, nearer = (compare_unpaired(small, other) for other in (apart, barely, nearly))
     assert far.brunner_munzel_p == pytest.approx(2 / 184_756)
     assert far.brunner_munzel_p <= near.brunner_munzel_p <= nearer.brunner_munzel_p
+
+
+def test_so_many_runs_it_takes_to_state_a_difference_and_one_fewer_states_none():
+    for family, n in ((1, 6), (23, 6), (24, 7), (85, 7), (86, 8)):
+        assert runs_for_difference(family=family) == n
+    apart = np.arange(1.0, 7.0)
+    assert compare_unpaired(apart, 10 * apart).verdict is Verdict.COSTS
+    assert compare_unpaired(apart[:5], 10 * apart[:5]).verdict is Verdict.INCONCLUSIVE
+    with pytest.raises(UsageError, match="a family of 0 comparisons cannot be"):
+        runs_for_difference(family=0)

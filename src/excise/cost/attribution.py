@@ -22,6 +22,9 @@ Role = Literal["child", "probe", "remainder"]
 PROBE_LAYER: Final = "probe"
 # Events by which a known instrument reports its own cost.
 PROBE_EVENTS: Final = frozenset({"perf_flush"})
+# Units of what stands beside a time, such as the IMA entries of a boot, and is no part of it.
+_SIZES: Final = ("1", "B")
+_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +120,9 @@ def run_attributions(dataset: Dataset, *, task: str | None = None) -> Iterator[A
                 yield attribution
             continue
         counted, events = counted_events(dataset, series)
-        if events.height:
-            yield _attribution(series, events, counted=counted)
+        parts = events.filter(~_stands_beside(series.unit))
+        if parts.height:
+            yield _attribution(series, parts, counted=counted)
 
 
 def counted_events(dataset: Dataset, series: Series) -> tuple[int, pl.DataFrame]:
@@ -128,6 +132,12 @@ def counted_events(dataset: Dataset, series: Series) -> tuple[int, pl.DataFrame]
     """
     totals = _counted_runs(dataset, series).select("sequence", total=series.metric).drop_nulls()
     return totals.height, dataset.events.join(totals, on="sequence")
+
+
+def _stands_beside(unit: str) -> pl.Expr:
+    """Tell which events are no part of a total in this unit: counts and sizes of a time."""
+    sizes = () if unit in _SIZES else _SIZES
+    return pl.col("unit").cast(pl.String).is_in(sizes)
 
 
 def _counted_runs(dataset: Dataset, series: Series) -> pl.DataFrame:
@@ -149,11 +159,7 @@ def _attribution(series: Series, events: pl.DataFrame, *, counted: int) -> Attri
     explained = top / total if total else 0.0
     flags = [*tree.flags]
     if timed.height < events.height:
-        units = events.filter(pl.col("unit") != series.unit).get_column("unit").unique().to_list()
-        flags.append(
-            f"{events.height - timed.height:,} events in {', '.join(sorted(units))} are not in "
-            f"{series.unit} and are left out"
-        )
+        flags.append(_in_another_unit(events.filter(pl.col("unit") != series.unit), series.unit))
     if n < counted:
         flags.append(f"{counted - n:,} of {counted:,} runs have no child events and are left out")
     if explained > 1.0:
@@ -177,6 +183,18 @@ def _attribution(series: Series, events: pl.DataFrame, *, counted: int) -> Attri
         parts=with_unattributed([*parts, remainder]),
         explained=explained,
         flags=tuple(flags),
+    )
+
+
+def _in_another_unit(events: pl.DataFrame, unit: str) -> str:
+    """Return why events explain nothing of a total, and what to do about it."""
+    text = pl.col("layer", "event", "unit").cast(pl.String)
+    found = events.select(text).unique().sort("layer", "event", "unit").rows()
+    names = [f"{layer}|{event} in {own}" for layer, event, own in found]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (
+        f"events in another unit explain nothing of a total in {unit}: {', '.join(names[:_NAMED])}"
+        f"{more}; record them in {unit} to have them attributed"
     )
 
 

@@ -30,6 +30,8 @@ from excise.stats import (
     compare_unpaired,
     decide,
     holm,
+    pairs_for_interval,
+    runs_for_difference,
 )
 from excise.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
@@ -37,6 +39,7 @@ ALPHA: Final = 0.05
 _NS_PER: Final = {"ns": 1, "us": NS_PER_US, "µs": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _Key = tuple[str, str, str, str]  # task, configuration, layer, event
 Order = Literal["paired blocks", "order unknown", "published values", "exact counts"]
+_TESTED: Final = ("paired blocks", "order unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,10 @@ class Comparison:
         n: Pairs, or the smaller sample.
         p: p-value of the primary test; Holm's over all comparisons of the report in `p_holm`.
         verdict: The answer in words.
-        runs_needed: Further blocks that would decide, where that can be estimated.
+        runs_needed: Further blocks that would decide, where that can be estimated. Where the order
+            is unknown: how many runs the smaller sample lacks, as `too_few` has it.
+        too_few: Why there is no interval or no test that could tell a difference: how many runs of
+            each, or pairs, there are and how many it takes at least; "" where there are enough.
         order: How the values stand to each other.
         aa: The A/A arm's check for this task, where there is one.
         noise_ratio: For exact counts: what A/A guests differed by, which is how well the ratio is
@@ -80,6 +86,7 @@ class Comparison:
     event: str = ""
     aa: AACheck | None = None
     noise_ratio: float | None = None
+    too_few: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -513,7 +520,33 @@ def _by_value(base: TaskSummary, other: TaskSummary, margin_ratio: float) -> Com
 
 
 def _with_holm(rows: Sequence[Comparison]) -> list[Comparison]:
-    """Adjust p over all rows; a difference that does not survive becomes inconclusive."""
+    """Adjust p over all rows; a difference that does not survive becomes inconclusive.
+
+    What is inconclusive for want of runs says how many it takes at least.
+    """
+    return _with_runs_needed(_holm_adjusted(rows))
+
+
+def _with_runs_needed(rows: Sequence[Comparison]) -> list[Comparison]:
+    tested = sum(row.order in _TESTED and not math.isnan(row.ratio) for row in rows)
+    pairs, runs = pairs_for_interval(), runs_for_difference(family=max(1, tested))
+    result = []
+    for row in rows:
+        found = row
+        why = "an interval" if row.n < pairs else f"a difference among {tested} comparisons"
+        if row.verdict is not Verdict.INCONCLUSIVE:
+            pass
+        elif row.order == "order unknown" and row.n < runs:
+            text = f"{row.n} runs are too few for {why} at 95 %: it takes at least {runs} of each"
+            found = replace(row, runs_needed=runs - row.n, too_few=text)
+        elif row.order == "paired blocks" and row.n < pairs:
+            text = f"{row.n} pairs are too few for {why} at 95 %: it takes at least {pairs}"
+            found = replace(row, too_few=text)
+        result.append(found)
+    return result
+
+
+def _holm_adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
     tested = [row.p for row in rows if row.p is not None]
     adjusted = iter(holm(tested).tolist())
     result = []

@@ -146,7 +146,8 @@ def _reason(row: Comparison, limit: float, *, strict: bool) -> str | None:
     published = row.order == "published values"
     low, high = (row.ratio, row.ratio) if published else (row.low, row.high)
     if low is None or high is None:
-        return f"{row.n} {'pairs' if row.order == 'paired blocks' else 'runs'} are too few to judge"
+        few = f"{row.n} {'pairs' if row.order == 'paired blocks' else 'runs'} are too few to judge"
+        return row.too_few or few
     if low > limit:
         return f"costs more than {allowed}"
     if strict and high > limit:

@@ -220,7 +220,9 @@ def result_line(row: Comparison, *, effects: Iterable[str] = ()) -> str:
         low, high = (interval.low, interval.high) if interval else (None, None)
         twin = format_ratio(row.aa.comparison.ratio)
         said.append(f"A/A arm {twin} {tables.interval_text(low, high)}")
-    said.append(f"margin {tables.per_cent(row.margin_ratio)}: {tables.verdict_text(row)}")
+    said.append(
+        f"margin {tables.per_cent(row.margin_ratio)}: {tables.verdict_text(row, with_reason=True)}"
+    )
     if verified := ", ".join(effects):
         said.append(f"verified: {verified}")
     change = format_ratio(row.ratio)

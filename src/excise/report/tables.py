@@ -269,10 +269,17 @@ def _comparison_cell(row: Comparison, column: str) -> Cell:
             return _count(getattr(row, column))
 
 
-def verdict_text(row: Comparison) -> str:
-    """Return the verdict in words, with how many more blocks would decide."""
+def verdict_text(row: Comparison, *, with_reason: bool = False) -> str:
+    """Return the verdict in words, with how many more blocks would decide.
+
+    Args:
+        row: The comparison.
+        with_reason: Whether to say what is too few, where that is why it is inconclusive.
+    """
     if row.order == "published values":
         return "published, no interval"
+    if with_reason and row.too_few:
+        return f"{row.verdict}, {row.too_few}"
     if row.verdict is Verdict.INCONCLUSIVE and row.runs_needed:
         return f"{row.verdict}, run {row.runs_needed:,} more"
     return str(row.verdict)
@@ -295,10 +302,14 @@ def _holm(rows: Sequence[Comparison]) -> list[str]:
     return []
 
 
-def _more_runs(rows: Iterable[Comparison]) -> list[str]:
-    if any(row.verdict is Verdict.INCONCLUSIVE and row.runs_needed for row in rows):
-        return ["inconclusive, +N: about N more blocks would decide, as noisy as these were."]
-    return []
+def _more_runs(rows: Sequence[Comparison]) -> list[str]:
+    undecided = [row for row in rows if row.verdict is Verdict.INCONCLUSIVE]
+    notes = [f"{text}." for text in dict.fromkeys(row.too_few for row in undecided) if text]
+    if notes:
+        notes.append("inconclusive, +N: with fewer than N more no difference could be told.")
+    if any(row.runs_needed and not row.too_few for row in undecided):
+        notes.append("inconclusive, +N: about N more blocks would decide, as noisy as these were.")
+    return notes
 
 
 def per_cent(ratio: float) -> str:

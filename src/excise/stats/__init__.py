@@ -47,7 +47,7 @@ from excise.stats.series import (
 )
 from excise.stats.stability import Advice, AdviceCode, Stability, count_outliers, judge_stability
 from excise.stats.summary import Summary, summarise
-from excise.stats.unpaired import UnpairedComparison, compare_unpaired
+from excise.stats.unpaired import UnpairedComparison, compare_unpaired, runs_for_difference
 
 __all__ = [
     "AACheck",
@@ -99,6 +99,7 @@ __all__ = [
     "quantile_interval",
     "quantile_ranks",
     "reduce_series",
+    "runs_for_difference",
     "sign_test_p",
     "summarise",
     "take_look",

@@ -50,7 +50,7 @@ class Verdict(StrEnum):
 class Note(StrEnum):
     """What a reader of a comparison should know beside the verdict."""
 
-    TOO_FEW_PAIRS = "no interval of this confidence exists for so few pairs"
+    TOO_FEW_PAIRS = "no interval of this confidence exists for so few values"
     TESTS_DISAGREE = "the Wilcoxon test disagrees with the sign test"
     MOSTLY_TIED = "half the pairs or more are exactly equal"
     RESOLUTION_LIMITS = "the interval is mostly the resolution of the values, not their noise"

@@ -140,6 +140,32 @@ def compare_unpaired(
     )
 
 
+def runs_for_difference(*, confidence: float = 0.95, family: int = 1) -> int:
+    """Return how many values of each sample it takes at least to state a difference.
+
+    So many have an interval of this confidence, and samples that do not overlap a p-value that is
+    small enough: 2 / C(2n, n), which Holm multiplies by the family in its first step. Samples that
+    overlap take more.
+
+    Args:
+        confidence: Confidence of one interval, and of all tests together.
+        family: Number of comparisons that are tested together.
+
+    Raises:
+        UsageError: Confidence or family out of range.
+
+    Examples:
+        >>> runs_for_difference(), runs_for_difference(family=60)
+        (6, 7)
+    """
+    check_confidence(confidence, family=family)
+    alpha = 1 - confidence
+    n = pairs_for_interval(confidence=confidence)
+    while _smallest_p(n, n) * family > alpha:
+        n += 1
+    return n
+
+
 def _resolution_ratio(a: FloatArray, b: FloatArray, *, resolution: float | None) -> float:
     """Return the step of the values over the median of the baseline, 0 when there is none."""
     if resolution is None:
