@@ -130,7 +130,7 @@ def test_a_refused_corim_is_named_by_its_file(folder: Path, excise: Program) -> 
 def test_a_verifier_gives_sessions_a_time(excise: Program) -> None:
     done = excise("verifier", "serve", "--session-time", "0s")
     assert done.returncode == 2
-    assert "--session-time is below a second" in done.stderr
+    assert "'--session-time': '0s' is below a second" in done.stderr
 
 
 def test_a_token_is_appraised_with_reference_values(folder: Path, excise: Program) -> None:

@@ -50,6 +50,7 @@ def build(
     days: Annotated[
         int, typer.Option("--days", min=1, help="How long a signature is valid.")
     ] = 365,
+    as_json: JsonOption = False,
 ) -> None:
     """Turn JSON templates into a CoRIM, signed if a key is given.
 
@@ -59,6 +60,8 @@ def build(
     from excise.evidence.cose_key import read_private_key
     from excise.report.write import open_output
 
+    if as_json and output == "-":
+        raise UsageError("--json and -o - both write to standard output")
     with open_output(output) as opened:
         data = _built(templates, name)
         if sign is not None:
@@ -68,7 +71,9 @@ def build(
             until = int(time.time()) + days * 86_400
             data = sign_corim(data, private, signer=signer, not_after=until)
         opened.write(data)
-    if output != "-":
+    if as_json:
+        print_json({"file": output, "bytes": len(data), "signed": sign is not None})
+    elif output != "-":
         kind = "signed CoRIM" if sign is not None else "CoRIM"
         typer.echo(f"{output}: {kind} of {len(data)} bytes", err=True)
 
@@ -76,6 +81,7 @@ def build(
 @app.command("show")
 def show(
     document: Annotated[str, typer.Argument(metavar="CORIM", help="A CoRIM; - for stdin.")],
+    as_json: JsonOption = False,  # noqa: ARG001 - it is JSON; with it errors are, too
 ) -> None:
     """Print a CoRIM as the JSON templates it could have been made of.
 

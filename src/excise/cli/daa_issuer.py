@@ -148,6 +148,7 @@ def serve(
     session_s: Annotated[
         float, typer.Option("--session-s", help="Seconds a join may take.", min=1)
     ] = 120.0,
+    as_json: JsonOption = False,
 ) -> None:
     """Let members join over HTTP until interrupted.
 
@@ -169,7 +170,11 @@ def serve(
         sessions=SessionStore(lifetime_s=session_s),
     )
     serve_app(
-        issuer_app(issuer, desk), listen=listen, tls_certificate=tls_certificate, tls_key=tls_key
+        issuer_app(issuer, desk),
+        listen=listen,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        as_json=as_json,
     )
 
 

@@ -17,7 +17,8 @@ from excise.cli.daa_options import (
     message_bytes,
     say_rule,
 )
-from excise.cli.options import CaOption, JsonOption, print_json, read_input, written_later
+from excise.cli.options import CaOption, JsonOption, checked, print_json, read_input, written_later
+from excise.cli.verify import pcr_selection
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def join(
         typer.Option(
             "--bind",
             metavar="BANK:I,I",
+            parser=checked(pcr_selection, "selection"),
             help="Bind the key to the present values of these PCRs.",
             show_default=False,
         ),
@@ -187,6 +189,7 @@ def sign(
         typer.Option(
             "--quote",
             metavar="BANK:I,I",
+            parser=checked(pcr_selection, "selection"),
             help="Have the TPM quote these PCRs along, into OUTPUT.attest and OUTPUT.pcrs.",
             show_default=False,
         ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from excise.cli.fleet_progress import fleet_progress
-from excise.cli.options import JsonOption, print_json, print_report
+from excise.cli.options import JsonOption, parsed, print_json, print_report
 from excise.cli.verify import (
     ExcludeOption,
     FileKeyOption,
@@ -25,6 +25,7 @@ from excise.cli.verify import (
     treatment_of,
 )
 from excise.errors import UsageError
+from excise.units import parse_bytes
 
 if TYPE_CHECKING:
     from excise.evidence.policy import Policy
@@ -35,10 +36,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Check the evidence of many machines at once.")
 
+
+def _moment(text: str) -> datetime:
+    from excise.fleet.moments import parse_moment
+
+    return parse_moment(text)
+
+
 SinceOption = Annotated[
-    str | None,
+    Any,  # a datetime, which Typer would read in a way of its own
     typer.Option(
         "--not-verified-since",
+        parser=parsed(_moment, "time"),
         metavar="TIME",
         help="List hosts last verified before it: 24h, 7d, or 2026-01-31T12:00Z. "
         "[default: hosts never verified]",
@@ -132,8 +141,14 @@ def verify(
         ),
     ] = None,
     memory_limit: Annotated[
-        str, typer.Option("--memory-limit", help="Memory a process of the pool may have.")
-    ] = "2GiB",
+        int,
+        typer.Option(
+            "--memory-limit",
+            parser=parsed(parse_bytes, "size"),
+            help="Memory a process of the pool may have. [default: 2GiB]",
+            show_default=False,
+        ),
+    ] = 2 << 30,
     violations: ViolationsOption = "report",
     require: Annotated[
         str | None,
@@ -146,8 +161,14 @@ def verify(
     ] = None,
     allow_sha1: Sha1Option = False,
     max_list_bytes: Annotated[
-        str, typer.Option("--max-list-bytes", help="Longest measurement list read.")
-    ] = "4GiB",
+        int,
+        typer.Option(
+            "--max-list-bytes",
+            parser=parsed(parse_bytes, "size"),
+            help="Longest measurement list read. [default: 4GiB]",
+            show_default=False,
+        ),
+    ] = 4 << 30,
     since: SinceOption = None,
     packages: PackagesOption = None,
     candidates: CandidatesOption = None,
@@ -167,14 +188,12 @@ def verify(
     from excise.fleet.records import Settings
     from excise.fleet.rounds import find_hosts, read_keys, verify_fleet
     from excise.fleet.stores import open_store
-    from excise.units import parse_bytes
 
-    moment = _moment(since)
     engine = engine_for(
         places,
         scheduler=scheduler,
         workers=workers,
-        memory_limit_bytes=parse_bytes(memory_limit),
+        memory_limit_bytes=memory_limit,
     )
     hosts = find_hosts(places)
     compiled = _policy(policy, exclude, file_key, policy_root, reference, hosts)
@@ -183,7 +202,7 @@ def verify(
         violations=treatment_of(violations),
         allow_sha1=allow_sha1,
         require=_kinds(require),
-        max_list_bytes=parse_bytes(max_list_bytes),
+        max_list_bytes=max_list_bytes,
     )
     known = read_keys(keys, hosts) if keys is not None else {}
     store = open_store(state) if state is not None else None
@@ -201,7 +220,7 @@ def verify(
             keys=known,
             progress=progress,
         )
-        answers = _answers(done.states(), compiled, packages, moment)
+        answers = _answers(done.states(), compiled, packages, since)
         found = outputs.write(answers, done, rows=rows)
     _conclude(answers, done, found, as_json=as_json)
 
@@ -232,7 +251,6 @@ def show(
     """
     from excise.fleet.stores import read_states
 
-    moment = _moment(since)
     compiled = read_policy(policy, exclude, None, policy_root)
     with ExitStack() as stack:
         outputs = _Outputs(stack, report=report, candidates=candidates, results=results)
@@ -243,7 +261,7 @@ def show(
                 source=state,
                 hint="Name the --state of `excise fleet verify`.",
             )
-        answers = _answers(states, compiled, packages, moment)
+        answers = _answers(states, compiled, packages, since)
         found = outputs.write(answers, None, rows=rows)
     _conclude(answers, None, found, as_json=as_json)
 
@@ -342,14 +360,6 @@ def _conclude(
     late = answers.since is not None and answers.stale.height
     if late or answers.verdicts.get(Outcome.PASSED, 0) != answers.hosts:
         raise typer.Exit(1)
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    from excise.fleet.moments import parse_moment
-
-    return parse_moment(text)
 
 
 def _kinds(text: str | None) -> tuple[str, ...]:

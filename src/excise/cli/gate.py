@@ -13,9 +13,11 @@ from excise.cli.options import (
     MetricOption,
     OtherConditionsOption,
     open_dataset,
+    parsed,
     print_json,
 )
 from excise.errors import CaptureError, Refused, UsageError
+from excise.units import parse_percentage
 
 if TYPE_CHECKING:
     from excise.events.dataset import Dataset
@@ -31,8 +33,14 @@ def gate(
         ),
     ],
     max_regression: Annotated[
-        str, typer.Option("--max-regression", help="Largest cost that passes, such as 2%.")
-    ] = "2%",
+        float,
+        typer.Option(
+            "--max-regression",
+            parser=parsed(parse_percentage, "percentage"),
+            help="Largest cost that passes. [default: 2%]",
+            show_default=False,
+        ),
+    ] = 0.02,
     metric: MetricOption = None,
     force: OtherConditionsOption = False,
     strict: Annotated[
@@ -49,7 +57,6 @@ def gate(
     Example: excise gate new.excise --baseline old.excise --max-regression 2%
     """
     from excise.cost.gate import judge
-    from excise.units import parse_percentage
 
     dataset = open_dataset(capture)
     other = None if baseline in dataset.configurations else _other(baseline, dataset)
@@ -58,7 +65,7 @@ def gate(
         baseline=baseline,
         other=other,
         metric=metric,
-        max_regression_ratio=parse_percentage(max_regression),
+        max_regression_ratio=max_regression,
         strict=strict,
         force=force,
     )

@@ -17,6 +17,7 @@ from excise.cli.options import (
     checked,
     print_json,
     print_report,
+    require_one_of,
     split_words,
 )
 from excise.cli.steps import guests_bar
@@ -129,6 +130,10 @@ def compare_(
     _say_written(output)
     if found.failures:
         raise found.failures[0].error
+
+
+def _mode(text: str) -> None:
+    require_one_of(("count", "tpm"), text)
 
 
 @app.command("run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -83,11 +84,10 @@ def boot(
     base = read_machine(Path(machine)) if machine else None
     kernels = kernel or [base.kernel if base else "6.12"]
     policies = split_words(ima)
-    counts = _counts(files)
-    if any(counts) and root != "initramfs":
-        raise UsageError("needs --root initramfs: there init reads them", source=f"--files {files}")
+    if any(files) and root != "initramfs":
+        raise UsageError("needs --root initramfs: there init reads them", source="--files")
     guest = boot_machine(base, root=root)
-    arms = boot_arms(kernels=kernels, policies=policies, words=cmdline.split(), files=counts)
+    arms = boot_arms(kernels=kernels, policies=policies, words=cmdline.split(), files=files)
     with guests_bar() as show:
         failures = run_boots(
             arms,

@@ -7,17 +7,21 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
 from excise.errors import FormatError, UsageError
 from excise.files import read_stream, read_whole
+from excise.units import parse_count, parse_percentage
 
 if TYPE_CHECKING:
     from excise.events.dataset import Dataset
     from excise.report.model import Report
+
+T = TypeVar("T")
 
 INPUT_BYTES: Final = 64 << 20
 """More than any key, token, quote, signature or log of a boot."""
@@ -76,6 +80,73 @@ def folder_written_later(name: str | None) -> str | None:
     return name
 
 
+def parsed(parse: Callable[[str], T], name: str) -> Callable[[Any], T]:
+    """Return the parser of an option: it is read before any work, and errors name the option.
+
+    Args:
+        parse: Reads the text that was given; a default, which is no text, is left alone.
+        name: What the value is, for the help text.
+    """
+
+    def value_of(given: Any) -> T:
+        if not isinstance(given, str):
+            return given  # type: ignore[no-any-return]
+        try:
+            return parse(given)
+        except UsageError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    value_of.__name__ = name
+    return value_of
+
+
+def checked(parse: Callable[[str], object], name: str) -> Callable[[Any], str]:
+    """Return the parser of an option whose text is only checked; see `parsed`."""
+
+    def same(text: str) -> str:
+        parse(text)
+        return text
+
+    return parsed(same, name)
+
+
+def require_one_of(known: tuple[str, ...], text: str) -> None:
+    """Check that a text is one of the words known.
+
+    Raises:
+        UsageError: If it is none of them.
+    """
+    if text not in known:
+        raise UsageError(f"{text!r} is unknown", hint=f"Known: {', '.join(known)}")
+
+
+def _margin(text: str) -> float:
+    ratio = parse_percentage(text)
+    if ratio < 0:
+        raise UsageError("a margin is not below zero")
+    return ratio
+
+
+def parse_counts(text: str) -> list[int]:
+    """Return the whole numbers that commas join.
+
+    Raises:
+        UsageError: If one is none.
+    """
+    return [parse_count(word) for word in split_words(text)]
+
+
+def report_format(text: str) -> str:
+    """Return the name of a report's format.
+
+    Raises:
+        UsageError: There is none of this name.
+    """
+    from excise.report.write import format_of
+
+    return format_of("-", name=text)
+
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 MetricOption = Annotated[
     str | None,
@@ -87,9 +158,10 @@ MetricOption = Annotated[
     ),
 ]
 MarginOption = Annotated[
-    str | None,
+    float | None,
     typer.Option(
         "--margin",
+        parser=parsed(_margin, "percentage"),
         help="Difference that would not matter, such as 1%. [default: the campaign's, else 1%]",
         show_default=False,
     ),
@@ -108,6 +180,7 @@ FormatOption = Annotated[
     str | None,
     typer.Option(
         "--format",
+        parser=parsed(report_format, "str"),
         help="text, markdown, csv, json, latex or html. [default: text]",
         show_default=False,
     ),
@@ -184,15 +257,11 @@ def open_dataset(name: str, *, with_batches: bool = False) -> Dataset:
     return load_capture(Path(name), with_batches=with_batches)
 
 
-def margin_of(dataset: Dataset, given: str | None) -> float:
+def margin_of(dataset: Dataset, given: float | None) -> float:
     """Return the margin as a ratio: the one given, else the campaign's own, else 1 %."""
-    from excise.errors import UsageError
-    from excise.units import parse_percentage
-
-    ratio = parse_percentage(given or str(dataset.manifest.campaign.get("margin", "1%")))
-    if ratio < 0:
-        raise UsageError("a margin is not below zero", source="margin")
-    return ratio
+    if given is not None:
+        return given
+    return _margin(str(dataset.manifest.campaign.get("margin", "1%")))
 
 
 def split_words(text: str | None) -> tuple[str, ...]:

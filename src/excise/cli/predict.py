@@ -11,12 +11,23 @@ from excise.cli.options import (
     FormatOption,
     JsonOption,
     ReportOutputOption,
+    checked,
     open_dataset,
+    parse_counts,
+    parsed,
     print_report,
     split_words,
     write_report,
 )
 from excise.errors import UsageError
+from excise.units import parse_duration, parse_percentage
+
+
+def _mode_of(word: str) -> tuple[str, str]:
+    configuration, separator, value = word.rpartition("=")
+    if not separator:
+        raise UsageError(f"{word!r} is not CONFIGURATION=MODE", hint="Such as 'boot on=hmac'")
+    return configuration, value
 
 
 def predict(
@@ -30,9 +41,13 @@ def predict(
         ),
     ] = None,
     entries: Annotated[
-        str | None,
+        Sequence[int] | None,
         typer.Option(
-            "--entries", metavar="N,…", help="Numbers of measurements.", show_default=False
+            "--entries",
+            metavar="N,…",
+            parser=parsed(parse_counts, "counts"),
+            help="Numbers of measurements.",
+            show_default=False,
         ),
     ] = None,
     tpm: Annotated[
@@ -68,6 +83,7 @@ def predict(
         typer.Option(
             "--mode-of",
             metavar="CONFIGURATION=MODE",
+            parser=checked(_mode_of, "mode"),
             help="Mode of a configuration whose name does not tell it.",
             show_default=False,
         ),
@@ -86,9 +102,10 @@ def predict(
         ),
     ] = None,
     digest_cache: Annotated[
-        str | None,
+        float | None,
         typer.Option(
             "--digest-cache",
+            parser=parsed(parse_percentage, "percentage"),
             metavar="PERCENT",
             help="Also with the Integrity Digest Cache, which leaves this share of the entries, "
             "such as 49%.",
@@ -96,14 +113,31 @@ def predict(
         ),
     ] = None,
     overlap: Annotated[
-        str, typer.Option("--overlap", help="Share of an extend that lengthens the boot.")
-    ] = "100%",
+        float,
+        typer.Option(
+            "--overlap",
+            parser=parsed(parse_percentage, "percentage"),
+            help="Share of an extend that lengthens the boot. [default: 100%]",
+            show_default=False,
+        ),
+    ] = 1.0,
     entry_work: Annotated[
-        str, typer.Option("--entry-work", help="Time of an entry besides its extend.")
-    ] = "0",
+        int,
+        typer.Option(
+            "--entry-work",
+            parser=parsed(parse_duration, "duration"),
+            help="Time of an entry besides its extend. [default: 0]",
+            show_default=False,
+        ),
+    ] = 0,
     base: Annotated[
-        str | None,
-        typer.Option("--base", help="Duration without any entry, to add.", show_default=False),
+        int | None,
+        typer.Option(
+            "--base",
+            parser=parsed(parse_duration, "duration"),
+            help="Duration without any entry, to add.",
+            show_default=False,
+        ),
     ] = None,
     known: Annotated[
         bool, typer.Option("--known/--no-known", help="Show how published cases are predicted.")
@@ -122,21 +156,20 @@ def predict(
     from excise.cost.predict_known import known_cases
     from excise.cost.what_if import WhatIf, split_boots
     from excise.report.predict import build_prediction
-    from excise.units import parse_count, parse_duration, parse_percentage
 
     units = [open_tpm(name).units for name in tpm or []]
     what_if = WhatIf(
-        entries=[parse_count(word) for word in split_words(entries)],
+        entries=list(entries or ()),
         modes=split_words(mode),
-        digest_cache_ratio=None if digest_cache is None else parse_percentage(digest_cache),
-        overlap=parse_percentage(overlap),
-        entry_work_ns=float(parse_duration(entry_work)),
+        digest_cache_ratio=digest_cache,
+        overlap=overlap,
+        entry_work_ns=float(entry_work),
         banks=banks,
-        base_ns=None if base is None else float(parse_duration(base)),
+        base_ns=None if base is None else float(base),
     )
     model = None
     if boots:
-        modes = _modes_of(mode_of or [])
+        modes = dict(map(_mode_of, mode_of or []))
         measured = [
             boot for name in boots for boot in boots_of(open_dataset(name), task=task, modes=modes)
         ]
@@ -168,13 +201,3 @@ def _require_enough(*, units: Sequence[object], entries: Sequence[int]) -> None:
         )
     if not entries:
         raise UsageError("the number of measurements is missing", hint="Give --entries 12313")
-
-
-def _modes_of(words: Sequence[str]) -> dict[str, str]:
-    modes: dict[str, str] = {}
-    for word in words:
-        configuration, separator, value = word.rpartition("=")
-        if not separator:
-            raise UsageError(f"{word!r} is not CONFIGURATION=MODE", hint="Such as 'boot on=hmac'")
-        modes[configuration] = value
-    return modes

@@ -10,15 +10,28 @@ import typer
 from excise.cli.options import (
     CaptureArgument,
     ChartsOption,
+    JsonOption,
     MarginOption,
     MetricOption,
     PrivateOption,
+    checked,
     margin_of,
     open_dataset,
+    parsed,
+    print_report,
+    report_format,
+    require_one_of,
 )
+from excise.errors import UsageError
 
 if TYPE_CHECKING:
     from excise.evidence.checks import AppraisalResult
+
+
+def _picture(text: str) -> None:
+    from excise.report.write import PICTURES
+
+    require_one_of(PICTURES, text)
 
 
 def report(
@@ -36,7 +49,10 @@ def report(
     format_name: Annotated[
         str | None,
         typer.Option(
-            "--format", help="Format, where the ending does not tell it.", show_default=False
+            "--format",
+            parser=parsed(report_format, "str"),
+            help="Format, where the ending does not tell it.",
+            show_default=False,
         ),
     ] = None,
     beside: Annotated[
@@ -48,19 +64,31 @@ def report(
     charts: ChartsOption = None,
     chart_format: Annotated[
         list[str] | None,
-        typer.Option("--chart-format", help="png, svg or pdf. [default: svg]", show_default=False),
+        typer.Option(
+            "--chart-format",
+            parser=checked(_picture, "str"),
+            help="png, svg or pdf. [default: svg]",
+            show_default=False,
+        ),
     ] = None,
     metric: MetricOption = None,
     margin: MarginOption = None,
     private: PrivateOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a report: comparison, charts, attribution, checks, facts, losses.
+
+    With --json it is printed on standard output; with -o FILE as well, it is written there too.
 
     Example: excise report demo.excise -o report.html --beside reference:lsmpmon-2008
     """
     from excise.report.build import build_report
     from excise.report.write import ending_of, export_charts, format_of, open_output, render
 
+    if as_json and (output or "-") == "-":
+        if (format_name or "json") != "json":
+            raise UsageError(f"--json and --format {format_name} ask for different things")
+        output, format_name, as_json = "-", "json", False
     chosen = format_of("report.html" if output is None else output, name=format_name)
     if output is None:
         output = f"report{ending_of(chosen)}"
@@ -80,6 +108,8 @@ def report(
             written += [
                 str(p) for p in export_charts(built, charts, formats=chart_format or ["svg"])
             ]
+    if as_json:
+        print_report(built, format_name=None, as_json=True)
     if written:
         typer.echo(f"Wrote {', '.join(written)}", err=True)
 

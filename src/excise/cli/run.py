@@ -11,6 +11,7 @@ import typer
 from excise.cli.options import (
     JsonOption,
     ProgressOption,
+    checked,
     margin_of,
     open_dataset,
     print_json,
@@ -18,11 +19,17 @@ from excise.cli.options import (
     read_input,
 )
 from excise.errors import Refused, UsageError
+from excise.units import parse_duration
 
 if TYPE_CHECKING:
     from excise.campaign.run import Finished
     from excise.campaign.spec import Campaign
     from excise.events.dataset import Dataset
+
+
+def _sync_interval(text: str) -> None:
+    if text != "never":
+        parse_duration(text)
 
 
 def run(
@@ -75,7 +82,12 @@ def run(
     ] = None,
     timeout: Annotated[
         str | None,
-        typer.Option("--timeout", help="Longest a run may take, such as 30s.", show_default=False),
+        typer.Option(
+            "--timeout",
+            parser=checked(parse_duration, "duration"),
+            help="Longest a run may take, such as 30s.",
+            show_default=False,
+        ),
     ] = None,
     expect: Annotated[
         list[int] | None,
@@ -85,6 +97,7 @@ def run(
         str | None,
         typer.Option(
             "--sync-interval",
+            parser=checked(_sync_interval, "duration"),
             help="Measuring that a power cut may lose: 0s, 100ms, ..., never. [default: 100ms]",
             show_default=False,
         ),

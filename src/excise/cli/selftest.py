@@ -19,10 +19,12 @@ from excise.cli.options import (
     ReplaceOption,
     SeedOption,
     open_dataset,
+    parsed,
     print_report,
 )
 from excise.cli.steps import steps_bar
 from excise.errors import HostError, OutputError, UsageError
+from excise.units import parse_percentage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -345,11 +347,23 @@ def commands(
         int, typer.Option("--starts-per-day", min=1, help="For the cost per day.")
     ] = 10_000,
     share: Annotated[
-        str, typer.Option("--share", help="Share of a process's life that the extra may take.")
-    ] = "1%",
+        float,
+        typer.Option(
+            "--share",
+            parser=parsed(parse_percentage, "percentage"),
+            help="Share of a process's life that the extra may take. [default: 1%]",
+            show_default=False,
+        ),
+    ] = 0.01,
     target: Annotated[
-        str, typer.Option("--target", help="Half-width of the ratio's interval to reach.")
-    ] = "5%",
+        float,
+        typer.Option(
+            "--target",
+            parser=parsed(parse_percentage, "percentage"),
+            help="Half-width of the ratio's interval to reach. [default: 5%]",
+            show_default=False,
+        ),
+    ] = 0.05,
     seed: SeedOption = 1,
     metric: MetricOption = None,
     output: CaptureOutputOption = "selftest-commands.excise",
@@ -369,9 +383,7 @@ def commands(
     from excise.collect.selftest.tree import COMMAND_PACKAGES, host_tree, make_tree
     from excise.cost.selftest_commands import command_costs
     from excise.report.selftest_commands import build_commands
-    from excise.units import parse_percentage
 
-    wanted_share, wanted_target = parse_percentage(share), parse_percentage(target)
     with steps_bar(progress) as on_step:
         place = make_tree(tree, packages=COMMAND_PACKAGES, on_step=on_step) if tree else host_tree()
     plan = plan_commands(words or [], tree=place, blocks=blocks, cold=cold, seed=seed)
@@ -386,16 +398,16 @@ def commands(
         dataset,
         baselines=baselines_of(plan.campaign),
         starts_per_day=starts_per_day,
-        share=wanted_share,
-        target=wanted_target,
+        share=share,
+        target=target,
         metric=metric,
     )
     report = build_commands(
         dataset,
         costs,
         starts_per_day=starts_per_day,
-        share=wanted_share,
-        target=wanted_target,
+        share=share,
+        target=target,
         notes=plan.notes,
     )
     print_report(report, format_name=format_name, as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from excise.cli.daa_options import group_verifier
-from excise.cli.options import read_input
+from excise.cli.options import JsonOption, read_input
 from excise.cli.serving import ListenOption, TlsCertificateOption, TlsKeyOption, serve_app
 from excise.cli.verify import ExcludeOption, PolicyOption, PolicyRootOption, read_policy
 
@@ -76,6 +76,7 @@ def verifier(
     session_s: Annotated[
         float, typer.Option("--session-s", min=1, help="Seconds a transaction may take.")
     ] = 120.0,
+    as_json: JsonOption = False,
 ) -> None:
     """Verify transactions of sensors over HTTP until interrupted.
 
@@ -111,4 +112,5 @@ def verifier(
         listen=listen,
         tls_certificate=tls_certificate,
         tls_key=tls_key,
+        as_json=as_json,
     )

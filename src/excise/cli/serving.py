@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from excise.cli.options import print_json
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def serve_app(
     tls_certificate: Path | None,
     tls_key: Path | None,
     ready: Callable[[str], None] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Serve until interrupted; the URL is printed on standard output when it answers.
 
@@ -45,6 +47,7 @@ def serve_app(
         tls_certificate: Chain in PEM; plain HTTP when None.
         tls_key: Its key.
         ready: Called with the URL in place of printing it.
+        as_json: Whether to print the URL in JSON.
 
     Raises:
         UsageError: An address that is none, or one of the two TLS files without the other.
@@ -59,11 +62,16 @@ def serve_app(
     if tls_certificate is not None and tls_key is not None:
         tls = Tls(certificate=tls_certificate, key=tls_key)
     host, port = listen_address(listen)
-    serve(app, host=host, port=port, tls=tls, ready=ready or _tell)
+    serve(app, host=host, port=port, tls=tls, ready=ready or (_tell_json if as_json else _tell))
 
 
 def _tell(url: str) -> None:
     typer.echo(url)
+    sys.stdout.flush()
+
+
+def _tell_json(url: str) -> None:
+    print_json({"url": url})
     sys.stdout.flush()
 
 

@@ -19,12 +19,15 @@ from excise.cli.options import (
     ReportOutputOption,
     SeedOption,
     open_dataset,
+    parsed,
+    print_json,
     print_report,
     read_input,
     write_report,
 )
 from excise.cli.steps import steps_bar
 from excise.errors import UsageError
+from excise.units import NS_PER_S, parse_duration
 
 if TYPE_CHECKING:
     from excise.cost.tpm_catalogue import CatalogueTpm
@@ -87,11 +90,14 @@ def bench(
     tcti: TctiOption = None,
     blocks: Annotated[int, typer.Option("--blocks", min=1, help="Measured runs of each.")] = 30,
     budget: Annotated[
-        str,
+        int,
         typer.Option(
-            "--budget", help="TPM time after which a command with three runs is not repeated."
+            "--budget",
+            parser=parsed(parse_duration, "duration"),
+            help="TPM time after which a command with three runs is not repeated. [default: 5s]",
+            show_default=False,
         ),
-    ] = "5s",
+    ] = 5 * NS_PER_S,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,10 +138,8 @@ def bench(
     """
     from excise.campaign.tpm_bench import run_tpm_bench
     from excise.report.tpm import build_bench
-    from excise.units import parse_duration
 
     path = Path(output)
-    budget_ns = parse_duration(budget)
     if force and (path / "manifest.json").is_file():
         shutil.rmtree(path)
     with steps_bar(progress) as on_step:
@@ -143,7 +147,7 @@ def bench(
             _tcti(tcti),
             path,
             blocks=blocks,
-            budget_ns=budget_ns,
+            budget_ns=budget,
             only=only or [],
             pcr=pcr,
             allow_persistent=allow_persistent,
@@ -183,6 +187,7 @@ def record(
             show_default=False,
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write one small JSON file of a TPM's costs, fit for a mailing list or a pull request.
 
@@ -200,7 +205,9 @@ def record(
     written = [] if output == "-" else [output]
     if keep is not None:
         written.append(str(_keep(keep, text)))
-    if written:
+    if as_json and output != "-":  # else the record has been printed, which is JSON
+        print_json({"files": written, "bytes": len(text.encode())})
+    elif written:
         typer.echo(f"Wrote {', '.join(written)} ({len(text.encode()):,} bytes)", err=True)
 
 

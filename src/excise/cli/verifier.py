@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.options import JsonOption, parsed, print_json, read_input
 from excise.cli.serving import (
     ListenOption,
     TlsCertificateOption,
@@ -17,6 +17,7 @@ from excise.cli.serving import (
 )
 from excise.cli.verify_token import AllowOption, CorimKeyOption, CorimOption, PolicyOption
 from excise.errors import UsageError
+from excise.units import parse_seconds
 
 if TYPE_CHECKING:
     from excise.evidence.corim import CorimOptions, ReferenceStore
@@ -27,6 +28,13 @@ DatabaseOption = Annotated[
     str,
     typer.Option("--database", metavar="URL", help="A file for SQLite, or postgresql://HOST/NAME."),
 ]
+
+
+def _session_s(text: str) -> float:
+    session_s = parse_seconds(text)
+    if session_s < 1:
+        raise UsageError(f"{text!r} is below a second: no answer would come in time")
+    return session_s
 
 
 @app.command("serve")
@@ -53,8 +61,15 @@ def serve(
         ),
     ] = False,
     session_time: Annotated[
-        str, typer.Option("--session-time", metavar="TIME", help="How long a challenge holds.")
-    ] = "150s",
+        float,
+        typer.Option(
+            "--session-time",
+            metavar="TIME",
+            parser=parsed(_session_s, "duration"),
+            help="How long a challenge holds. [default: 150s]",
+            show_default=False,
+        ),
+    ] = 150.0,
     client_nonces: Annotated[
         bool,
         typer.Option(
@@ -84,17 +99,13 @@ def serve(
     from excise.attest.verifier import Database, VerifierSettings, verifier_app
     from excise.cli.verify_token import load_references
     from excise.evidence.appraisal import policy_of
-    from excise.units import parse_seconds
 
     store = load_references(corim, corim_key, None) if corim else _nothing()
-    session_s = parse_seconds(session_time)
-    if session_s < 1:
-        raise UsageError("--session-time is below a second: no answer would come in time")
     settings = VerifierSettings(
         policy=policy_of(policy, allow or ()),
         builds=tuple(build or ()),
         corim=_corim_options(corim_key, unsigned=unsigned),
-        session_s=session_s,
+        session_s=session_time,
         client_nonces=client_nonces,
         page=_is_loopback(listen_address(listen)[0]) if page is None else page,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from excise.cli.options import (
+    checked,
     print_json,
     read_input,
     report_written_later,
@@ -20,15 +21,38 @@ from excise.units import parse_hex
 
 if TYPE_CHECKING:
     from excise.evidence.checks import AppraisalResult
+    from excise.evidence.pcr import PcrSelection
     from excise.evidence.policy import Policy
     from excise.evidence.quote import QuoteAppraisal
 
 PcrValues = Mapping[str, Mapping[int, bytes]]
 
+
+def _pcr_value(text: str) -> object:
+    from excise.evidence.pcr import parse_pcr_argument
+
+    return parse_pcr_argument(text)
+
+
+def pcr_selection(text: str) -> PcrSelection:
+    """Return a selection of PCRs.
+
+    Raises:
+        UsageError: If it is none.
+    """
+    from excise.evidence.pcr import parse_selection
+
+    return parse_selection(text)
+
+
 PcrOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--pcr", metavar="BANK:INDEX=HEX", help="A PCR value; may be repeated.", show_default=False
+        "--pcr",
+        metavar="BANK:INDEX=HEX",
+        parser=checked(_pcr_value, "pcr"),
+        help="A PCR value; may be repeated.",
+        show_default=False,
     ),
 ]
 PcrsOption = Annotated[
@@ -45,6 +69,7 @@ SelectionOption = Annotated[
     typer.Option(
         "--selection",
         metavar="BANK:I,I+BANK:...",
+        parser=checked(pcr_selection, "selection"),
         help="Which PCRs a file of bare values holds, as for tpm2_quote -l.",
         show_default=False,
     ),

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import JsonOption, read_input
+from excise.cli.options import JsonOption, parsed, read_input
 from excise.cli.verify import ReportOption, conclude
 from excise.errors import UsageError
+from excise.units import parse_seconds
 
 if TYPE_CHECKING:
     from excise.evidence.checks import AppraisalResult
@@ -172,10 +173,11 @@ def ear(
         ),
     ] = None,
     max_age: Annotated[
-        str | None,
+        float | None,
         typer.Option(
             "--max-age",
             metavar="TIME",
+            parser=parsed(parse_seconds, "duration"),
             help="Oldest result to rely on, such as 5min.",
             show_default=False,
         ),
@@ -192,7 +194,6 @@ def ear(
     from excise.evidence.cose_key import read_key_set
     from excise.evidence.ear import EarOptions, key_named, verify_ear
     from excise.evidence.trust_vector import Status
-    from excise.units import parse_seconds
 
     names = accept or [Status.AFFIRMING]
     unknown = [name for name in names if name not in set(Status)]
@@ -201,7 +202,7 @@ def ear(
     options = EarOptions(
         accept=tuple(Status(name) for name in names),
         submodules=tuple(submodule or ()),
-        max_age_s=parse_seconds(max_age) if max_age else None,
+        max_age_s=max_age,
     )
     text = read_input(result).decode("utf-8", "replace").strip()
     challenge = _nonce(nonce, any_nonce=any_nonce or max_age is not None, what="result")
