@@ -84,11 +84,20 @@ def import_(
             show_default=False,
         ),
     ] = None,
+    another_boot: Annotated[
+        bool,
+        typer.Option(
+            "--another-boot",
+            help="Add it although a file, or every stage, equals that of a boot in the capture.",
+        ),
+    ] = False,
     configuration: ConfigurationOption = "boot",
     output: OutputOption = "boots.excise",
     as_json: JsonOption = False,
 ) -> None:
     """Read the files of one boot into one run: stages, units, initcalls, IMA entries.
+
+    Files that contradict each other are refused, and so is a boot that the capture holds.
 
     Example: excise boot import blame.txt time.txt dmesg.txt --entries 444 -o boots.excise
     """
@@ -97,16 +106,17 @@ def import_(
     from excise.formats.model import Options
     from excise.formats.registry import read
 
-    inputs = [(name, read_input(name)) for name in files]
+    inputs = _once([(name, read_input(name)) for name in files])
     readings = [read(data, options=Options(source=name)) for name, data in inputs]
     reading = merge_boot(
         readings,
         configuration=configuration,
         entries=_entries(entries),
         mode=None if mode is None else require_mode(mode, source="--mode"),
+        names=[name for name, _ in inputs],
         source=", ".join(files),
     )
-    _write(output, inputs=inputs, reading=reading, as_json=as_json)
+    _write(output, inputs=inputs, reading=reading, as_json=as_json, another=another_boot)
 
 
 def record(
@@ -116,6 +126,7 @@ def record(
 ) -> None:
     """Record this host's current boot, once it has finished; each boot adds one to the capture.
 
+    A boot that systemd has not finished, or did not make, is not recorded.
     Reading the IMA list's length and, on some hosts, the kernel's log needs root.
 
     Example: excise boot record --configuration "HMAC" -o boots.excise
@@ -146,6 +157,12 @@ def record(
         mode=found.mode,
         source="this host",
     )
+    if reading.runs[0].wall_ns is None:
+        raise HostError(
+            "nothing tells when this boot was ready, so that it is not recorded",
+            hint="Record it when `systemctl is-system-running --wait` has returned. Without "
+            "systemd the kernel's part alone can be imported: dmesg | excise boot import -",
+        )
     _write(output, inputs=list(found.outputs.items()), reading=reading, as_json=as_json, live=True)
 
 
@@ -156,6 +173,7 @@ def _write(
     reading: Reading,
     as_json: bool,
     live: bool = False,
+    another: bool = False,
 ) -> None:
     from pathlib import Path
 
@@ -168,15 +186,34 @@ def _write(
         reading=reading,
         facts=host_facts() if live else (),
         boot_id=boot_id() if live else "",
+        another=another,
     )
+    total_ns = reading.runs[0].wall_ns
     stages = {e.event: e.value for e in reading.events if e.layer == "stage"}
     if as_json:
-        print_json({"capture": output, "boots": boots, "stages_ns": stages})
+        shown = {"stages_ns": stages, "total_ns": total_ns}
+        print_json({"capture": output, "boots": boots, **shown})
         return
     from excise.units import format_ns
 
     typer.echo(", ".join(f"{name} {format_ns(value)}" for name, value in stages.items()))
     typer.echo(f"wrote {output}, boot {boots} of its configuration", err=True)
+    if total_ns is None:
+        typer.echo(
+            "incomplete: no file tells when user space was ready, so that this boot has no total",
+            err=True,
+        )
+
+
+def _once(inputs: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Return the inputs without those that hold what another one holds, which are named."""
+    found: dict[bytes, str] = {}
+    for name, data in inputs:
+        if data in found:
+            typer.echo(f"{name}: the same as {found[data]}, read once", err=True)
+        else:
+            found[data] = name
+    return [(name, data) for data, name in found.items()]
 
 
 def _entries(text: str | None) -> int | None:

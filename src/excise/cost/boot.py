@@ -63,7 +63,7 @@ class BootRow:
         n: Boots.
         stages: Nanoseconds by stage, the shutdown among them; summaries over the boots.
         groups: Nanoseconds by stage of the thesis's table, of medians.
-        total: Nanoseconds of the whole boot, without the shutdown.
+        total: Nanoseconds of the whole boot, without the shutdown; of the boots that are complete.
         complete_ns: Median of the boot with the median of the shutdown; None where one is unknown.
         entries: Entries of the IMA list at the end of the boot.
         commands: Commands to the TPM by name: summaries of their number over the boots.
@@ -85,6 +85,11 @@ class BootRow:
     sent_bytes: float | None = None
     mode: str | None = None
     published: bool = False
+
+    @property
+    def incomplete(self) -> int:
+        """Return how many boots have no total, since nothing tells when they were ready."""
+        return 0 if self.published else self.n - (self.total.n if self.total else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

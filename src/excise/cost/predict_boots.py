@@ -37,16 +37,17 @@ def boots_of(
     Raises:
         UsageError: If there is no such boot, or a mode is not known.
     """
-    runs = dataset.runs.filter(
+    made = dataset.runs.filter(
         pl.col("ok").fill_null(True)
         & (pl.col("phase") != "warmup")
-        & pl.col("wall_ns").is_not_null()
         & (
             pl.col("task").cast(pl.String) == task
             if task is not None
             else pl.col("task").cast(pl.String).str.starts_with(BOOT)
         )
     )
+    # One whose end nothing tells is no boot to learn from.
+    runs = made.filter(pl.col("wall_ns").is_not_null())
     # A boot is a first run in any case: firsts are left out only where there are others.
     later = runs.filter(pl.col("phase") == "measured")
     counted = later if later.height else runs
@@ -77,6 +78,13 @@ def boots_of(
                     if name.startswith(f"{STAGE}|")
                 },
             )
+        )
+    cut = (pl.col("task").cast(pl.String) == (task or BOOT)) & pl.col("wall_ns").is_null()
+    if not found and (incomplete := made.filter(cut).height):
+        raise UsageError(
+            f"has no boot that tells entries and when it was ready; {incomplete} are incomplete",
+            source=dataset.name,
+            hint="Import systemd-analyze time or systemctl show of each boot, with --entries",
         )
     if not found:
         raise UsageError(

@@ -13,6 +13,7 @@ from excise.capture import store
 from excise.capture.journal import Event, Record, Run, Session
 from excise.capture.manifest import Fact, Manifest
 from excise.errors import OutputError, UsageError
+from excise.events.known_boot import require_new_boot
 from excise.formats.model import Reading
 from excise.formats.systemd_analyze import BOOT
 
@@ -24,6 +25,7 @@ def add_boot(
     reading: Reading,
     facts: Sequence[Fact] = (),
     boot_id: str = "",
+    another: bool = False,
 ) -> int:
     """Write a boot to a capture, made where there is none; return its number from 1.
 
@@ -33,6 +35,7 @@ def add_boot(
         reading: One boot, as `merge_boot` gives it.
         facts: Facts of this host, where it is this host's boot.
         boot_id: The kernel's identifier of this host's boot, which is recorded once.
+        another: Whether it is another boot even if a file or all stages equal those of one there.
 
     Raises:
         UsageError: If the boot is in the capture already.
@@ -52,6 +55,8 @@ def add_boot(
             raise UsageError(
                 "holds this boot already", source=str(path), hint="Record the next one, after it"
             )
+        if not another:
+            require_new_boot(path, known, inputs=inputs, reading=reading, live=bool(boot_id))
         runs = [record for record in known if isinstance(record, Run)]
         numbers = Counter((run.task, run.configuration) for run in runs)
         first = 1 + max((run.sequence for run in runs), default=-1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from excise.capture.journal import Event, Run
 from excise.errors import FormatError
+from excise.events.same_boot import STAGE, USERSPACE, require_same_boot, stage_lengths
 from excise.formats import dmesg, systemd_analyze, systemd_plot, systemd_show
 from excise.formats.model import Reading
 from excise.formats.systemd_analyze import BOOT, UNITS
@@ -17,7 +18,6 @@ ENTRIES: Final = "ima_entries"
 # The more exact first: microseconds, milliseconds, and what the kernel alone can tell.
 _ORDER: Final = (systemd_show.NAME, systemd_analyze.NAME, dmesg.NAME)
 _FORMATS: Final = (*_ORDER, systemd_plot.NAME)
-_STAGE: Final = "stage"
 _FIRST: Final[tuple[str, ...]] = ("firmware", "loader", "kernel", "initrd", "soft_reboot")
 
 
@@ -27,25 +27,31 @@ def merge_boot(
     configuration: str,
     entries: int | None = None,
     mode: str | None = None,
+    names: Sequence[str] = (),
     source: str = "-",
 ) -> Reading:
     """Return the readings of one boot as runs `boot`, `boot-units` and `boot-kernel`.
 
     Each stage and the total are taken from the most exact source that tells them; an initrd that is
-    not systemd's own, which systemd counts to the kernel, from the kernel's log.
+    not systemd's own, which systemd counts to the kernel, from the kernel's log. A boot of which
+    nothing tells when user space was ready is incomplete and has no total.
 
     Args:
         readings: systemd-analyze, systemd-show, systemd-plot and dmesg, in any order.
         configuration: Name of the configuration.
         entries: Entries of the IMA list of this boot.
         mode: How its PCR extends were protected.
-        source: Name for errors.
+        names: What to call each of the readings in errors; their formats if empty.
+        source: Name of all of them for errors.
 
     Raises:
-        FormatError: If one is of another format, holds several boots, or none tells a stage.
+        FormatError: If one is of another format or holds several boots, if two are of different
+            boots, or none tells a stage.
     """
-    for reading in readings:
-        _require_one_boot(reading, source=source)
+    named = list(zip(names or [each.format for each in readings], readings, strict=True))
+    for name, reading in named:
+        _require_one_boot(reading, source=name if names else source)
+    require_same_boot(named, source=None if names else source)
     ordered = sorted(readings, key=lambda each: _FORMATS.index(each.format))
     stages, total_ns = _stages(ordered)
     if not stages:
@@ -56,7 +62,7 @@ def merge_boot(
         )
     runs = [_run(BOOT, configuration, sequence=0, wall_ns=total_ns)]
     events = [
-        Event(sequence=0, layer=_STAGE, event=name, start_ns=start, value=float(value))
+        Event(sequence=0, layer=STAGE, event=name, start_ns=start, value=float(value))
         for name, start, value in stages
     ]
     if entries is not None:
@@ -92,7 +98,7 @@ def _require_one_boot(reading: Reading, *, source: str) -> None:
             raise FormatError(
                 f"{reading.format} holds several boots, and one is wanted",
                 source=source,
-                hint="Import it with `excise import`",
+                hint="Import it with `excise import`, or give the files of one boot",
             )
 
 
@@ -128,7 +134,7 @@ def _stages(ordered: Sequence[Reading]) -> tuple[list[tuple[str, int, int]], int
         if boot is None:
             continue
         total_ns = boot.wall_ns if total_ns is None else total_ns
-        own = _stage_lengths(reading, sequence=boot.sequence)
+        own = stage_lengths(reading, sequence=boot.sequence)
         kernel = found.get("kernel")
         if kernel is not None and "initrd" in own and "initrd" not in found:
             # systemd's kernel ends where user space begins; the log tells where init began.
@@ -144,15 +150,7 @@ def _stages(ordered: Sequence[Reading]) -> tuple[list[tuple[str, int, int]], int
     for name in names:
         stages.append((name, begin, found[name][1]))
         begin += found[name][1]
-    return stages, total_ns
-
-
-def _stage_lengths(reading: Reading, *, sequence: int) -> Mapping[str, int]:
-    return {
-        event.event: round(event.value)
-        for event in reading.events
-        if event.sequence == sequence and event.layer == _STAGE and event.parent is None
-    }
+    return stages, total_ns if USERSPACE in found else None
 
 
 def _details(ordered: Sequence[Reading]) -> list[Event]:
@@ -161,7 +159,7 @@ def _details(ordered: Sequence[Reading]) -> list[Event]:
     for reading in ordered:
         boot = next((run for run in reading.runs if run.task == BOOT), None)
         for event in reading.events:
-            if boot is not None and event.sequence == boot.sequence and event.layer != _STAGE:
+            if boot is not None and event.sequence == boot.sequence and event.layer != STAGE:
                 key = (event.layer, event.event, event.start_ns)
                 found.setdefault(key, msgspec.structs.replace(event, sequence=0))
     return list(found.values())

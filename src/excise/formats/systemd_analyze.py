@@ -200,10 +200,10 @@ def _finished(state: _State, number: int, line: str, text: str) -> None:
     if total is None and len(stages) > 1:
         state.lose(number, "the total is missing", line)
     state.boot.stages = stages
-    if total is not None:
+    if total is not None and "userspace" in {stage.event for stage in stages}:
         state.boot.total_ns = _ns(total["span"])
-    elif len(stages) == 1:
-        state.boot.total_ns = round(stages[0].value)  # a container has userspace only, and no `=`
+    elif stages[0].event == "userspace":
+        state.boot.total_ns = round(stages[0].value)  # all that a container prints, and no `=`
 
 
 def _chain(state: _State, number: int, line: str) -> bool:

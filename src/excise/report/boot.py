@@ -77,7 +77,7 @@ def _stage_table(rows: Sequence[BootRow]) -> Table:
         if name != "shutdown"
     ]
     columns += [
-        Column(name="total", heading="boot", value_unit="ns"),
+        Column(name="total", heading="whole boot", value_unit="ns"),
         Column(name="spread", heading="min to max", optional=True),
         Column(name="shutdown", heading="shutdown", value_unit="ns"),
     ]
@@ -95,8 +95,14 @@ def _stage_table(rows: Sequence[BootRow]) -> Table:
             _median(row, "shutdown"),
         ]
         body.append(cells)
-    note = "Medians over n boots. A stage that a source does not tell has a dash."
-    return Table(name="boots", columns=columns, rows=body, notes=[note])
+    notes = ["Medians over n boots. A stage that a source does not tell has a dash."]
+    notes += [
+        f"{row.configuration}: {row.incomplete} of {row.n} boots are incomplete: nothing tells "
+        "when they were ready. They have no total, and no prediction is made from them."
+        for row in rows
+        if row.incomplete
+    ]
+    return Table(name="boots", columns=columns, rows=body, notes=notes)
 
 
 def _count(row: BootRow) -> Cell:
@@ -286,6 +292,7 @@ def _plain(row: BootRow) -> dict[str, Any]:
         "task": row.task,
         "configuration": row.configuration,
         "n": row.n,
+        "incomplete": row.incomplete,
         "published": row.published,
         "mode": row.mode,
         "entries": row.entries.median if row.entries else None,
