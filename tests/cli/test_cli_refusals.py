@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from captures import run, write
 from in_process import Program
 from token_builders import FIRMWARE, NONCE, private_key
 
@@ -139,6 +141,49 @@ def test_rules_that_say_nothing_are_refused(
     said = excise("lint", "t.md", "--rules", "rules.toml")
     assert said.returncode == 2
     assert key in said.stderr
+
+
+def test_a_capture_that_no_rule_is_about_is_named_and_breaks_none(
+    tmp_path: Path, excise: Program
+) -> None:
+    write(tmp_path / "c.excise", [run(0)])
+    said = excise("lint", "c.excise")
+    assert (said.returncode, said.stdout) == (0, "")
+    assert "c.excise: nothing in it that a rule is about" in said.stderr
+    as_json = excise("lint", "c.excise", "--json")
+    assert json.loads(as_json.stdout) == {"verdict": "NOT_COVERED", "results": []}
+    (tmp_path / "t.md").write_text(TABLE)
+    both = excise("lint", "c.excise", "t.md")
+    assert both.returncode == 1
+    assert "c.excise: nothing" in both.stderr
+
+
+def test_own_rules_that_are_about_nothing_in_a_capture_are_refused(
+    tmp_path: Path, excise: Program
+) -> None:
+    write(tmp_path / "c.excise", [run(0)])
+    (tmp_path / "rules.toml").write_text('[[identity]]\nid = "x"\ntotal = "a"\nparts = ["b"]\n')
+    said = excise("lint", "c.excise", "--rules", "rules.toml")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "c.excise: nothing in it that a rule is about" in said.stderr
+
+
+def test_an_import_on_a_full_disk_names_the_capture(tmp_path: Path, excise: Program) -> None:
+    import resource
+
+    times = [0.001] * 3000
+    (tmp_path / "h.json").write_text(
+        json.dumps({"results": [{"command": "true", "times": times, "exit_codes": [0] * 3000}]})
+    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, hard))
+    try:
+        said = excise("import", "h.json", "-o", "h.excise")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (said.returncode, said.stdout) == (4, "")
+    assert said.stderr == "excise: h.excise: cannot be written (File too large)\n"
+    assert not (tmp_path / "h.excise").exists()
 
 
 def test_a_negative_tolerance_of_a_table_is_refused(tmp_path: Path, excise: Program) -> None:

@@ -23,6 +23,7 @@ import typer
 from captures import run, write
 from excise.capture.archive import pack
 from excise.capture.journal import Run
+from excise.capture.manifest import Fact
 from excise.capture.seal import seal
 from excise.capture.store import JOURNAL
 from excise.cli.commands import COMMANDS, Group
@@ -478,6 +479,13 @@ COMPLETE = {
     "words=(excise comp); CURRENT=2; $found",
     "fish": 'source ./script; complete -C "excise comp"',
 }
+
+
+def test_facts_without_a_unit_are_rounded(excise: Excise, tmp_path: Path) -> None:
+    load = Fact(name="load.average_1min", value=10.5263671875, unit="1")
+    write(tmp_path / "loaded.excise", [run(0)], host_facts=[load])
+    _, out, _ = excise("show", tmp_path / "loaded.excise")
+    assert re.search(r"load.average_1min +10\.5\n", out)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

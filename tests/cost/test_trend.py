@@ -12,6 +12,7 @@ from excise.cost.summary import TaskSummary, summaries
 from excise.cost.trend import stabilities
 from excise.events.dataset import Dataset
 from excise.report.build import build_report, build_show
+from excise.report.model import Paragraph
 from excise.report.write import render
 from excise.stats import AdviceCode
 
@@ -115,7 +116,11 @@ def test_every_advice_stands_in_the_report_with_what_to_do() -> None:
     assert "What to do" in render(report, format="text")
 
 
-def test_where_all_is_stable_the_report_says_so_without_rows() -> None:
-    table = build_report(paired_dataset({"b": 1.1}, first_times=1.0)).table("stability")
-    assert table.caption == "3 of 3 series are stable"
-    assert table.rows == []
+def test_where_all_is_stable_the_report_says_so_without_a_table() -> None:
+    report = build_report(paired_dataset({"b": 1.1}, first_times=1.0))
+    (section,) = (each for each in report.sections if each.heading == "Stability")
+    assert section.blocks == [Paragraph(text="3 of 3 series are stable.")]
+    text = render(report, format="text")
+    assert "3 of 3 series are stable.\n" in text
+    assert "What to do" not in text
+    assert "No rows." not in render(report, format="html")

@@ -44,7 +44,7 @@ def lint(
     """Check parts against totals, percentages, min ≤ mean ≤ max, counts, and identities of events.
 
     Rounding of what was printed and the steps of the clocks are allowed for. Exit 1 if a rule is
-    broken, or if none applies.
+    broken, or if none fits a table. Captures that hold nothing a rule is about are named.
 
     Example: excise lint uart.excise    or    excise lint table.csv --rules mine.toml
     """
@@ -54,15 +54,28 @@ def lint(
         raise UsageError("--own-only leaves no rule", hint="Give --rules FILE too")
     found = read_rules([Path(name) for name in rules or []], shipped=not own_only)
     tables = [_table(name) for name in inputs if _is_table(name)]
-    results = [result for name in inputs if not _is_table(name) for result in _capture(name, found)]
+    results: list[AppraisalResult] = []
+    for name in inputs:
+        if not _is_table(name):
+            of_capture = list(_capture(name, found))
+            results += of_capture
+            if not of_capture:
+                _tell_of_nothing(name, own=bool(rules))
     results += lint_tables(tables, found) if tables else ()
-    if not results:
-        raise UsageError(
-            "nothing in it that a rule is about",
-            source=", ".join(inputs),
-            hint="Rules are about events of runs and about tables; see docs/lint.md",
-        )
     conclude(results, report=report, as_json=as_json)
+
+
+def _tell_of_nothing(name: str, *, own: bool) -> None:
+    """Say that no rule is about a capture, as of most campaigns; refuse it where rules were given.
+
+    Raises:
+        UsageError: The user's own rules are about nothing in it, so that they check nothing.
+    """
+    reason = "nothing in it that a rule is about"
+    hint = "Rules are about events of runs and about tables; see docs/lint.md"
+    if own:
+        raise UsageError(reason, source=name, hint=hint)
+    typer.echo(f"{name}: {reason}. {hint}", err=True)
 
 
 def _is_table(name: str) -> bool:

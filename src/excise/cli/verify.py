@@ -286,7 +286,7 @@ def treatment_of(violations: str) -> str:
 
 
 def conclude(results: list[AppraisalResult], *, report: str | None, as_json: bool) -> None:
-    """Print the results, write the report, and exit 1 unless all passed."""
+    """Print the results, write the report, and exit 1 unless all passed; none pass no verdict."""
     from excise.evidence.checks import Outcome
 
     passed = all(result.verdict is Outcome.PASSED for result in results)
@@ -295,7 +295,7 @@ def conclude(results: list[AppraisalResult], *, report: str | None, as_json: boo
 
         write_report(build_evidence(results), report)
     if as_json:
-        verdict = Outcome.PASSED if passed else _worst(results)
+        verdict = Outcome.PASSED if passed and results else _worst(results)
         print_json({"verdict": verdict, "results": [result.as_dict() for result in results]})
     else:
         from excise.report.plain import visible

@@ -131,7 +131,7 @@ def _cpu() -> list[Fact]:
         _word("cpu.smt", CPU / "smt/control", must_agree=True),
         Fact(name="cpu.mitigations", value=mitigations(), must_agree=True),
         _word("clocksource", clocksource, must_agree=True),
-        Fact(name="load.average_1min", value=os.getloadavg()[0], unit="1"),
+        Fact(name="load.average_1min", value=round(os.getloadavg()[0], 2), unit="1"),
         Fact(
             name="memory.size",
             value=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

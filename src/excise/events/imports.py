@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +18,7 @@ from excise.capture.manifest import Fact, Manifest, Source
 from excise.capture.store import RAW, Capture, new_id, now, sha256_of
 from excise.clock import Clock
 from excise.errors import FormatError
-from excise.files import FileOnDisk, unwritable
+from excise.files import FileOnDisk, lacks_room, unwritable
 from excise.formats.model import Reading
 
 
@@ -51,13 +52,7 @@ def import_readings(path: Path, files: Iterable[Imported]) -> Path:
         FormatError: If no file held any row, or one was changed since.
         OutputError: If the capture cannot be written.
     """
-    above = next(each for each in (path, *path.absolute().parents) if each.is_dir())
-    try:
-        # No name: nothing is left of it, whatever happens. Where the capture goes there is room.
-        spool = tempfile.TemporaryFile(dir=above)  # noqa: SIM115  closed below
-    except OSError as error:
-        raise unwritable(error, source=path) from error
-    with spool:
+    with _spool(path) as spool:
         gathered = _Gathered(spool, path=path)
         imports = iter(files)
         while (imported := next(imports, None)) is not None:
@@ -72,6 +67,26 @@ def import_readings(path: Path, files: Iterable[Imported]) -> Path:
             gathered.require_unchanged()
             capture.append_lines(spool)
     return path
+
+
+@contextmanager
+def _spool(path: Path) -> Iterator[BinaryIO]:
+    """Give a file without a name where the capture goes: nothing is left of it, whatever happens.
+
+    Closing it writes what a failed write has left, and fails once more: that is told here.
+    """
+    above = next(each for each in (path, *path.absolute().parents) if each.is_dir())
+    try:
+        opened = tempfile.TemporaryFile(dir=above)  # noqa: SIM115  closed below
+    except OSError as error:
+        raise unwritable(error, source=path) from error
+    try:
+        with opened as spool:
+            yield spool
+    except OSError as error:
+        if not lacks_room(error):
+            raise
+        raise unwritable(error, source=path) from error
 
 
 class _Gathered:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from excise.capture.manifest import Manifest
 from excise.events.dataset import Dataset
 from excise.report import tables
+from excise.units import format_count
 
 
 def facts_of(datasets: Sequence[Dataset], *, private: bool) -> list[tuple[str, str]]:
@@ -33,6 +34,8 @@ def _fact_rows(manifest: Manifest, *, private: bool) -> Iterable[tuple[str, str]
         value = f"unknown ({fact.note})" if fact.value is None and fact.note else str(fact.value)
         if fact.unit not in ("", "1"):
             value = tables.shown(float(fact.value), fact.unit) if fact.value is not None else value
+        elif isinstance(fact.value, float):
+            value = format_count(fact.value)
         yield fact.name, value
     for clock in manifest.clocks:
         resolution = tables.shown(clock.resolution_ns, "ns")

@@ -30,7 +30,7 @@ def trend_sections(
         blocks: list[Block] = [Paragraph(text=text, kind="warning"), growth_table(growing)]
         sections.append(Section(heading="Growth", blocks=blocks))
     if stabilities:
-        sections.append(Section(heading="Stability", blocks=[stability_table(stabilities)]))
+        sections.append(Section(heading="Stability", blocks=[_stability(stabilities)]))
     return sections
 
 
@@ -90,14 +90,20 @@ def _interval(interval: Interval | None, *, unit: str) -> Cell:
     return Cell(text=text, bounds=(interval.low, interval.high))
 
 
-def stability_table(found: Sequence[SeriesStability]) -> Table:
-    """Return what is doubtful about each series and what to do; a count of those without fault."""
+def _stability(found: Sequence[SeriesStability]) -> Block:
+    """Return what is doubtful about each series and what to do; a count of those without fault.
+
+    Where nothing is doubtful the count is all: a table would be empty.
+    """
     rows = [
         [_word(each.task), _word(each.configuration), _word(advice.found), _word(advice.action)]
         for each in found
         for advice in each.stability.advice
     ]
     stable = sum(each.stability.is_stable for each in found)
+    count = f"{stable} of {len(found)} series are stable"
+    if not rows:
+        return Paragraph(text=f"{count}.")
     notes = []
     if len(rows) > ADVICE_ROWS:
         notes.append(f"and {len(rows) - ADVICE_ROWS:,} more; --json has them all")
@@ -110,8 +116,7 @@ def stability_table(found: Sequence[SeriesStability]) -> Table:
             Column(name="action", heading="What to do", align="left"),
         ],
         rows=rows[:ADVICE_ROWS],
-        caption=f"{stable} of {len(found)} series are stable"
-        + ("" if stable == len(found) else "; what is doubtful about the others"),
+        caption=count + ("" if stable == len(found) else "; what is doubtful about the others"),
         notes=notes,
     )
 
