@@ -199,8 +199,8 @@ def test_without_a_verifier_it_says_what_to_do(excise: Program, files: tuple[str
     [
         (("--url", "foo"), "'foo' is no http or https URL"),
         (("--url", "http://[::1"), "'http://[::1' is no http or https URL"),
-        (("--url", "https://127.0.0.1:9", "--ca-file", "none.pem"), "none.pem: no certificates"),
-        (("--url", "https://127.0.0.1:9", "--ca-file", "ta.bin"), "ta.bin: no certificates"),
+        (("--url", "https://127.0.0.1:9", "--ca", "none.pem"), "none.pem: no certificates"),
+        (("--url", "https://127.0.0.1:9", "--ca", "ta.bin"), "ta.bin: no certificates"),
     ],
 )
 def test_what_leads_to_no_verifier_is_named(

@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from captures import run, write
+from every_command import COMMANDS
 from in_process import Program
 from token_builders import FIRMWARE, NONCE, private_key
 
@@ -237,3 +238,30 @@ def test_a_software_tpm_without_its_control_channel_is_explained(tmp_path: Path)
         open_link(f"swtpm:path={tmp_path}/s"),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        (("verify", "token", "t", "--key", "k"), "--any-nonce"),
+        (("verify", "ear", "t", "--key", "k"), "--any-nonce"),
+        (("verify", "quote", "t", "--key", "k", "--signature", "s"), "--allow-empty-nonce"),
+    ],
+)
+def test_a_nonce_beside_none_being_wanted_is_refused(
+    excise: Program, words: tuple[str, ...], other: str
+) -> None:
+    said = excise(*words, "--nonce", "00" * 32, other)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert f"--nonce and {other} are both given" in said.stderr
+
+
+def test_certificates_to_trust_have_one_name_in_every_command() -> None:
+    names = {
+        name
+        for command in COMMANDS.values()
+        for option in command.params
+        for name in option.opts
+        if name.startswith("--ca") and "ertificates to trust" in (option.help or "")
+    }
+    assert names == {"--ca"}

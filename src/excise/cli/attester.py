@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import JsonOption, print_json, read_input, written_later
+from excise.cli.options import CaOption, JsonOption, print_json, read_input, written_later
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,12 +91,7 @@ def attester(
             show_default=False,
         ),
     ] = None,
-    ca_file: Annotated[
-        str | None,
-        typer.Option(
-            "--ca-file", metavar="FILE", help="Certificates to trust.", show_default=False
-        ),
-    ] = None,
+    ca: CaOption = None,
     references: Annotated[
         str | None,
         typer.Option(
@@ -159,7 +154,7 @@ def attester(
         with ExitStack() as stack:
             verifier = None
             if not no_server:
-                verifier = stack.enter_context(_verification(url, verifier_key, ca_file))
+                verifier = stack.enter_context(_verification(url, verifier_key, ca))
             outcomes = _loop(made, verifier, loop, quiet=as_json)
     if output is not None:
         write_durably(Path(output), outcomes[-1].token)
@@ -223,13 +218,12 @@ def _attester(
 
 
 @contextmanager
-def _verification(url: str, key: str | None, ca_file: str | None) -> Iterator[Verification]:
+def _verification(url: str, key: str | None, ca: Path | None) -> Iterator[Verification]:
     from excise.attest.attester import verification
     from excise.evidence.cose_key import read_key
 
     trusted = read_key(read_input(key), source=key) if key is not None else None
-    certificates = Path(ca_file) if ca_file is not None else None
-    with verification(url, key=trusted, ca_file=certificates) as connected:
+    with verification(url, key=trusted, ca_file=ca) as connected:
         yield connected
 
 

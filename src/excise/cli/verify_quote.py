@@ -20,6 +20,7 @@ from excise.cli.verify import (
     conclude,
     pcr_values,
 )
+from excise.errors import UsageError
 
 
 def quote(
@@ -52,6 +53,8 @@ def quote(
 
     Example: excise verify quote q.msg --signature q.sig --key ak.pub --nonce 0011 --pcrs q.pcrs
     """
+    if nonce and allow_empty_nonce:
+        raise UsageError("--nonce and --allow-empty-nonce are both given", hint="Leave one out")
     given = pcr_values(pcr, pcrs, selection, attest)
     found = appraise_quote(
         attest,

@@ -115,6 +115,7 @@ def token(
     from excise.evidence.cca import is_collection, verify_cca_token
     from excise.evidence.psa import verify_token
 
+    _refuse_both(nonce, any_nonce=any_nonce)
     data = _evidence(read_input(evidence))
     wanted = policy_of(policy, allow or ())
     trust, store = _trust(key, mac_key, corim, corim_key, build)
@@ -195,6 +196,7 @@ def ear(
     from excise.evidence.ear import EarOptions, key_named, verify_ear
     from excise.evidence.trust_vector import Status
 
+    _refuse_both(nonce, any_nonce=any_nonce)
     names = accept or [Status.AFFIRMING]
     unknown = [name for name in names if name not in set(Status)]
     if unknown:
@@ -250,6 +252,11 @@ def read_nonce(text: str) -> bytes:
         return decode_base64(text.strip(), field="--nonce")
     except FormatError:
         raise UsageError(f"--nonce {text!r} is neither hexadecimal nor base64") from None
+
+
+def _refuse_both(nonce: str | None, *, any_nonce: bool) -> None:
+    if nonce is not None and any_nonce:
+        raise UsageError("--nonce and --any-nonce are both given", hint="Leave one out")
 
 
 def _nonce(text: str | None, *, any_nonce: bool, what: str = "token") -> bytes | None:
