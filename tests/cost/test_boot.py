@@ -13,6 +13,7 @@ from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.events.load import from_records
 from excise.reference import load
+from excise.report.boot import build_boots
 
 S = 1_000_000_000
 
@@ -158,6 +159,21 @@ def test_a_configuration_is_predicted_by_the_others_alone() -> None:
     assert found["p400"].predicted_ns == pytest.approx(14 * S)
     assert found["p400"].error_ratio == pytest.approx(0.0, abs=1e-9)
     assert found["p400"].low_ns is None  # two boots fix two numbers
+
+
+def test_what_is_predicted_by_boots_that_save_time_with_each_entry_has_no_interval() -> None:
+    boots = [
+        _boot(10 * number, configuration=f"p{entries}", entries=entries, userspace=seconds)
+        for number, (entries, seconds) in enumerate(
+            ((0, 20.0), (100, 19.0), (200, 18.01), (300, 17.0), (400, 30.0))
+        )
+    ]
+    dataset = _dataset(*boots)
+    found = {each.configuration: each for each in predict_held_out(dataset)}
+    assert (found["p400"].low_ns, found["p400"].doubtful) == (None, True)
+    assert (found["p0"].low_ns is None, found["p0"].doubtful) == (False, False)
+    notes = build_boots([dataset]).table("prediction").notes
+    assert any(note.startswith("p400: ") and "less than nothing" in note for note in notes)
 
 
 def test_nothing_is_predicted_where_the_others_do_not_differ() -> None:

@@ -27,6 +27,9 @@ from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.events.load import from_records
 from excise.reference import load
+from excise.report.model import Paragraph
+from excise.report.predict import build_prediction
+from excise.report.text import render_text
 
 MS = 1e6
 S = 1e9
@@ -172,13 +175,88 @@ def test_two_boots_leave_no_interval_and_say_so() -> None:
     assert "no interval" in model.notes[0]
 
 
-def test_an_impossible_overlap_and_a_negative_cost_are_noted() -> None:
-    faster = fit_boots(
-        [boot("none", 100, 2 * S), boot("none", 300, 1 * S)], units=units(none=plain(MS))
-    )
-    assert any("not within 0 and 1" in note for note in faster.notes)
-    free = fit_boots([boot("none", 100, 2 * S), boot("none", 300, 1 * S)])
-    assert any("less than nothing" in note for note in free.notes)
+def test_a_share_or_a_cost_that_may_be_possible_is_noted_and_keeps_its_interval() -> None:
+    noisy = [boot("none", n, 10 * S + x * S) for n, x in ((100, 0.5), (200, -0.5), (300, 0.2))]
+    for model in (fit_boots(noisy, units=units(none=plain(MS))), fit_boots(noisy)):
+        assert model.doubts == ()
+        assert model.predict(entries=150, mode="none").low_ns is not None
+    assert any("not within 0 and 1" in note for note in fit_boots(noisy, units=FAST).notes)
+    assert any("no more so than the boots differ" in note for note in fit_boots(noisy).notes)
+
+
+FAST = units(none=plain(0.05 * MS), hmac=plain(0.5 * MS))
+BOOTS = [
+    boot(mode, 444, base + x)
+    for mode, base in (("none", 23 * S), ("hmac", 78 * S))
+    for x in (0.0, 0.1 * S, 0.2 * S, 0.3 * S)
+]
+
+
+@pytest.mark.parametrize("boots", [BOOTS, BOOTS[::4]], ids=["eight", "two"])
+def test_a_tpm_that_the_boots_hardly_had_is_named_and_nothing_gets_an_interval(
+    boots: list[Boot],
+) -> None:
+    model = fit_boots(boots, units=FAST)
+    (doubt,) = model.doubts
+    assert doubt.startswith("27,5")
+    assert "this is hardly the TPM that the boots had. Give theirs with --tpm" in doubt
+    other = UnitCosts(name="other", costs={"none": plain(MS)})
+    for found in (
+        model.predict(entries=2000, mode="hmac"),
+        model.predict(entries=2000, mode="none", units=other),
+        *model.known,
+    ):
+        assert (found.low_ns, found.high_ns, found.interval) == (None, None, "")
+        assert found.doubtful
+    own = fit_boots(boots, units=units(none=plain(6 * MS), hmac=plain(140 * MS)))
+    assert own.doubts == ()
+    assert not own.predict(entries=2000, mode="hmac").doubtful
+
+
+def test_costlier_extends_that_shorten_a_boot_are_those_of_another_tpm() -> None:
+    turned = units(none=plain(9 * MS), hmac=plain(MS))
+    (doubt,) = fit_boots(BOOTS, units=turned).doubts
+    assert doubt.startswith("-1,5")
+    assert "hardly the TPM" in doubt
+
+
+def test_an_entry_that_costs_somewhat_more_than_its_extend_leaves_two_ways_open() -> None:
+    boots = [boot("none", n, 10 * S + n * 1.5 * MS + n % 7 * MS) for n in range(100, 2000, 100)]
+    model = fit_boots(boots, units=units(none=plain(MS)))
+    assert any("or an entry takes much besides its extend" in doubt for doubt in model.doubts)
+    # All of an extend, as exact as can be, is no doubt.
+    exact = [boot("none", n, 10 * S + n * MS) for n in (100, 200, 300)]
+    assert fit_boots(exact, units=units(none=plain(MS))).doubts == ()
+
+
+def test_costs_below_nothing_leave_no_interval() -> None:
+    fewer = [boot("none", n, 3 * S - n * 5 * MS + n % 3 * MS) for n in (100, 200, 300, 400)]
+    model = fit_boots(fewer)
+    assert any("an entry costs less than nothing" in doubt for doubt in model.doubts)
+    assert model.predict(entries=150, mode="none").interval == ""
+    steep = [boot("none", n, n * 9 * MS - 0.8 * S + n % 3 * MS) for n in (100, 200, 300, 400)]
+    (doubt,) = fit_boots(steep).doubts
+    assert "A boot without any entry would take less than nothing" in doubt
+    two = fit_boots([boot("none", 100, 2 * S), boot("none", 300, 1 * S)])
+    assert any("less than nothing" in doubt for doubt in two.doubts)
+
+
+def test_a_report_says_a_fit_cannot_be_before_what_comes_from_it() -> None:
+    model = fit_boots(BOOTS, units=FAST)
+    found = WhatIf(entries=[2000]).from_boots(model)
+    report = build_prediction(found, model=model, units=[FAST])
+    first, *rest = report.sections[0].blocks
+    assert isinstance(first, Paragraph)
+    assert (first.kind, "hardly the TPM" in first.text) == ("warning", True)
+    assert not any(isinstance(each, Paragraph) and each.kind == "result" for each in rest)
+    text = render_text(report)
+    assert "(no interval: the fit cannot be)" in " ".join(text.split())
+    assert text.count("hardly") == 1
+    assert "of an extend's cost would lengthen it" in " ".join(text.split())
+    assert report.data["model"]["doubts"] == list(model.doubts)
+    assert report.data["model"]["overlap_interval"] == [model.share.low, model.share.high]  # type: ignore[union-attr]
+    alone = render_text(build_prediction([], model=model, units=[FAST]))
+    assert alone.count("hardly") == 1
 
 
 def test_every_knob_turns_what_it_says() -> None:

@@ -26,6 +26,7 @@ class HeldOut:
         high_ns: Upper end.
         measured_ns: Median of its boots.
         boots: Boots that the fit is made of.
+        doubtful: Whether the fit cannot be, such as one in which an entry costs less than nothing.
     """
 
     configuration: str
@@ -37,6 +38,7 @@ class HeldOut:
     high_ns: float | None
     measured_ns: float
     boots: int
+    doubtful: bool = False
 
     @property
     def error_ratio(self) -> float:
@@ -77,4 +79,5 @@ def _each(boots: list[Boot]) -> Iterator[HeldOut]:
             high_ns=made.high_ns,
             measured_ns=float(np.median([boot.total_ns for boot in own])),
             boots=len(rest),
+            doubtful=made.doubtful,
         )

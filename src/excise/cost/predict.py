@@ -17,6 +17,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from excise.cost.predict_doubts import Fitted, doubts
 from excise.errors import UsageError
 
 Mode = Literal["none", "hmac", "saved", "lazy"]
@@ -129,6 +130,7 @@ class Prediction:
         low_ns: Lower end of the interval, None where nothing tells the spread.
         high_ns: Upper end.
         interval: What the interval is: `95 %`, or `largest known error`; "" without one.
+        doubtful: Whether it comes from a fit that cannot be, which leaves no interval either.
         unit_ns: Cost of one entry that it was made with, overlap included.
         base_ns: What is there without any entry, None where only the added time is predicted.
     """
@@ -144,6 +146,7 @@ class Prediction:
     base_ns: float | None = None
     measured_ns: float | None = None
     basis: str = ""
+    doubtful: bool = False
 
     @property
     def error_ratio(self) -> float | None:
@@ -166,26 +169,35 @@ class BootModel:
         stage: Which stage was fitted, `total` for the whole boot.
         base_ns: Duration without any entry.
         unit_ns: Cost of one entry by mode, overlap included.
-        overlap: Share of the unit costs that lengthens the boot; None where the unit costs
+        share: Share of the unit costs that lengthens the boot; None where the unit costs
             themselves were fitted.
         boots: How many boots were fitted.
         degrees: Boots less fitted numbers; 0 leaves no interval.
         residual_sd_ns: Standard deviation of the residuals, None for `degrees` 0.
         known: Each fitted boot: fitted beside measured.
+        notes: What must be known to read the fit right.
+        doubts: Why the fit cannot be, such as for a TPM that the boots did not have: nothing that
+            is predicted by it has an interval then.
     """
 
     stage: str
     base_ns: float
     unit_ns: Mapping[str, float]
-    overlap: float | None
+    share: Fitted | None
     boots: int
     degrees: int
     residual_sd_ns: float | None
     known: Sequence[Prediction]
     notes: Sequence[str] = ()
+    doubts: Sequence[str] = ()
     _columns: Sequence[str] = ()
     _inverse: _Matrix = field(repr=False, default_factory=lambda: np.zeros((0, 0)))
     _units: UnitCosts | None = None
+
+    @property
+    def overlap(self) -> float | None:
+        """Return the share of the unit costs that lengthens the boot, where it was fitted."""
+        return None if self.share is None else self.share.value
 
     @property
     def _units_ns(self) -> Mapping[str, float] | None:
@@ -244,6 +256,7 @@ class BootModel:
             base_ns=self.base_ns,
             measured_ns=measured_ns,
             basis=f"{self.boots} boots",
+            doubtful=bool(self.doubts),
         )
 
     def predict_boot(self, boot: Boot) -> Prediction:
@@ -283,15 +296,14 @@ class BootModel:
             interval="" if half is None else "95 % of the fit",
             base_ns=self.base_ns,
             basis=f"{self.boots} boots, with the extends of {units.name}",
+            doubtful=bool(self.doubts),
         )
 
     def _half_width(self, row: _Matrix) -> float | None:
-        if self.residual_sd_ns is None:
+        if self.residual_sd_ns is None or self.doubts:
             return None
-        from scipy import stats as scipy_stats
-
         spread = self.residual_sd_ns * math.sqrt(1.0 + float(row @ self._inverse @ row))
-        return float(scipy_stats.t.ppf((1.0 + LEVEL) / 2.0, self.degrees)) * spread
+        return _reach(self.degrees) * spread
 
 
 def fit_boots(
@@ -330,21 +342,30 @@ def fit_boots(
     found = inverse @ matrix.T @ measured
     degrees = len(boots) - len(columns)
     residuals = measured - matrix @ found
-    overlap = float(found[1]) if units_ns else None
-    if units is not None and overlap is not None:
-        unit_ns = {mode: cost.mean_ns * overlap for mode, cost in units.costs.items()}
-    else:
-        unit_ns = {mode: float(value) for mode, value in zip(columns[1:], found[1:], strict=True)}
+    residual_sd_ns = math.sqrt(float(residuals @ residuals) / degrees) if degrees else None
+    halves = _reach(degrees) * (residual_sd_ns or 0.0) * np.sqrt(np.diag(inverse))
+    base, *rest = (
+        Fitted(value=float(v), low=float(v - h), high=float(v + h), degrees=degrees)
+        for v, h in zip(found, halves, strict=True)
+    )
+    share = rest[0] if units is not None else None
+    costs = {} if share else dict(zip(columns[1:], rest, strict=True))
+    unit_ns = {mode: cost.value for mode, cost in costs.items()}
+    if units is not None and share is not None:
+        unit_ns = {mode: cost.mean_ns * share.value for mode, cost in units.costs.items()}
+    most, mean_ns = max(boot.entries for boot in boots), float(measured.mean())
+    doubted = doubts(base=base, overlap=share, costs=costs, boot_ns=mean_ns, entries=most)
     model = BootModel(
         stage=stage,
-        base_ns=float(found[0]),
+        base_ns=base.value,
         unit_ns=MappingProxyType(unit_ns),
-        overlap=overlap,
+        share=share,
         boots=len(boots),
         degrees=degrees,
-        residual_sd_ns=math.sqrt(float(residuals @ residuals) / degrees) if degrees else None,
+        residual_sd_ns=residual_sd_ns,
         known=(),
-        notes=tuple(_fit_notes(len(boots), columns, overlap, unit_ns)),
+        notes=tuple(_fit_notes(len(boots), columns, share, costs, doubtful=bool(doubted))),
+        doubts=doubted,
         _columns=tuple(columns),
         _inverse=inverse,
         _units=units,
@@ -466,10 +487,16 @@ def _half_width_added(cost: UnitCost, entries: int, overlap: float) -> float | N
         return cost.error_ratio * cost.mean_ns * entries * overlap
     if cost.sd_ns is None or not cost.n or cost.n < 2:
         return None
+    return _reach(cost.n - 1) * cost.sd_ns * math.sqrt(entries + entries**2 / cost.n) * overlap
+
+
+def _reach(degrees: int) -> float:
+    """Return half of a 95 % interval in standard deviations; 0 for no degree of freedom."""
+    if not degrees:
+        return 0.0
     from scipy import stats as scipy_stats
 
-    spread = cost.sd_ns * math.sqrt(entries + entries**2 / cost.n) * overlap
-    return float(scipy_stats.t.ppf((1.0 + LEVEL) / 2.0, cost.n - 1)) * spread
+    return float(scipy_stats.t.ppf((1.0 + LEVEL) / 2.0, degrees))
 
 
 def _row(
@@ -481,21 +508,29 @@ def _row(
 
 
 def _fit_notes(
-    boots: int, columns: Sequence[str], overlap: float | None, unit_ns: Mapping[str, float]
+    boots: int,
+    columns: Sequence[str],
+    overlap: Fitted | None,
+    costs: Mapping[str, Fitted],
+    *,
+    doubtful: bool,
 ) -> list[str]:
+    """Return what to know of a fit; what its doubts say already is not said again."""
     notes = []
     if boots == len(columns):
         notes.append(f"{boots} boots fix {boots} numbers: they leave no residual and no interval.")
-    if overlap is not None and not 0 <= overlap <= 1:
+    if doubtful:
+        return notes
+    if overlap is not None and not 0 <= overlap.value <= 1:
         notes.append(
-            f"An overlap of {overlap:.2f} is not within 0 and 1: an entry costs more, or less, "
-            "than its extend alone."
+            f"An overlap of {overlap.value:.2f} is not within 0 and 1: an entry costs more, or "
+            "less, than its extend alone."
         )
     notes += [
-        f"Mode {mode}: an entry costs less than nothing in this fit; the boots differ in "
-        "something else."
-        for mode, value in unit_ns.items()
-        if value < 0
+        f"Mode {mode}: an entry costs less than nothing in this fit, but no more so than the boots "
+        "differ by among themselves."
+        for mode, cost in costs.items()
+        if cost.value < 0
     ]
     return notes
 

@@ -217,6 +217,11 @@ def _held_out(predictions: Sequence[HeldOut]) -> Table:
         for each in predictions
     ]
     notes = ["Each configuration is predicted by a fit to the boots of all others, not its own."]
+    if doubtful := ", ".join(each.configuration for each in predictions if each.doubtful):
+        notes.append(
+            f"{doubtful}: by a fit in which an entry, or a boot without any, takes less than "
+            "nothing; the boots differ in something else, and no interval holds."
+        )
     return Table(name="prediction", columns=columns, rows=body, notes=notes)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from excise.cost.predict import BootModel, Prediction, UnitCosts
+from excise.cost.predict_doubts import overlap_text
 from excise.cost.predict_known import KnownCases
 from excise.report.model import Block, Cell, Chart, Column, Paragraph, Report, Section, Table
 from excise.report.tables import DASH, value_cell
@@ -32,8 +33,10 @@ def build_prediction(
     """
     sections = []
     if predictions:
-        blocks: list[Block] = [
-            Paragraph(text=sentence(each), kind="result") for each in predictions
+        blocks: list[Block] = _doubts(model)
+        blocks += [
+            Paragraph(text=sentence(each), kind="plain" if each.doubtful else "result")
+            for each in predictions
         ]
         blocks += [Paragraph(text=text) for text in assumptions]
         blocks += [Paragraph(text=text) for each in units for text in each.notes]
@@ -41,7 +44,7 @@ def build_prediction(
         blocks.append(predictions_chart(predictions))
         sections.append(Section(heading="Prediction", blocks=blocks))
     if model is not None:
-        sections.append(_model_section(model))
+        sections.append(_model_section(model, doubts_said=bool(predictions)))
     if units:
         sections.append(Section(heading="Cost of one extend", blocks=[_units_table(units)]))
     if known is not None:
@@ -69,7 +72,8 @@ def sentence(found: Prediction) -> str:
     if found.low_ns is not None and found.high_ns is not None:
         text += f" [{format_ns(found.low_ns)}, {format_ns(found.high_ns)}: {found.interval}]"
     else:
-        text += " (no interval: nothing tells the spread)"
+        why = "the fit cannot be" if found.doubtful else "nothing tells the spread"
+        text += f" (no interval: {why})"
     text += f", {format_ns(found.unit_ns)} an entry; from {found.basis}"
     if found.measured_ns is not None and found.error_ratio is not None:
         text += (
@@ -99,8 +103,19 @@ def predictions_table(found: Sequence[Prediction], *, name: str = "predictions")
         columns=columns,
         rows=[[_cell(each, column.name) for column in columns] for each in found],
         caption="Predicted durations" + (" beside measured ones" if measured else ""),
-        notes=[f"Interval: {' or '.join(kinds)}."] if kinds else ["Nothing tells the spread."],
+        notes=[f"Interval: {' or '.join(kinds)}."] if kinds else [_no_interval(found)],
     )
+
+
+def _no_interval(found: Sequence[Prediction]) -> str:
+    if any(each.doubtful for each in found):
+        return "No interval: these come from a fit that cannot be."
+    return "Nothing tells the spread."
+
+
+def _doubts(model: BootModel | None) -> list[Block]:
+    """Return why a fit cannot be, which stands before anything that comes from it."""
+    return [Paragraph(text=text, kind="warning") for text in (model.doubts if model else ())]
 
 
 def _cell(found: Prediction, column: str) -> Cell:
@@ -182,15 +197,16 @@ def known_section(known: KnownCases) -> Section:
     )
 
 
-def _model_section(model: BootModel) -> Section:
-    overlap = model.overlap
+def _model_section(model: BootModel, *, doubts_said: bool) -> Section:
     said = f"Base of {model.stage}: {format_ns(model.base_ns)}"
-    if overlap is not None:
-        said += f"; {format_fraction(overlap)} of an extend's cost lengthens it"
+    if share := model.share:
+        verb = "would lengthen" if model.doubts else "lengthens"
+        said += f"; {overlap_text(share)} of an extend's cost {verb} it"
     if model.residual_sd_ns is not None:
         said += f"; residual standard deviation {format_ns(model.residual_sd_ns)}"
     said += f"; {model.boots} boots, {model.degrees} degrees of freedom."
     blocks: list[Block] = [Paragraph(text=said)]
+    blocks += [] if doubts_said else _doubts(model)
     blocks += [Paragraph(text=note, kind="warning") for note in model.notes]
     blocks.append(predictions_table(model.known, name="fitted"))
     return Section(heading="The fit", blocks=blocks)
@@ -239,10 +255,14 @@ def _model_data(model: BootModel) -> dict[str, Any]:
         "base_ns": model.base_ns,
         "unit_ns": dict(units),
         "overlap": model.overlap,
+        "overlap_interval": None
+        if model.share is None or not model.degrees
+        else [model.share.low, model.share.high],
         "boots": model.boots,
         "degrees": model.degrees,
         "residual_sd_ns": model.residual_sd_ns,
         "notes": list(model.notes),
+        "doubts": list(model.doubts),
         "known": [_plain(each) for each in model.known],
     }
 
