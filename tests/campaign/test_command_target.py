@@ -19,6 +19,7 @@ from excise.campaign.spec import parse_campaign
 from excise.capture.journal import Effect, Event, Record, Run, decode
 from excise.capture.store import JOURNAL, RAW, read_manifest
 from excise.errors import HostError, SpecError
+from in_process import Program
 
 # A board that speaks like an attesting one: an echo, a noisy log, RA_PERF lines, a prompt.
 BOARD = r"""
@@ -192,6 +193,33 @@ def test_a_run_that_hangs_is_a_failed_one_and_says_how_far_it_came(tmp_path: Pat
     (first,) = runs_in(tmp_path / "c")
     assert (first.ok, first.timed_out) == (False, True)
     assert first.error == "no end in 0.2 s: nothing came"
+
+
+def test_a_board_that_is_waited_for_is_told_where_no_bar_shows_it(
+    tmp_path: Path, excise: Program
+) -> None:
+    text = f"""
+    blocks = 2
+    [target]
+    kind = "command"
+    command = {board_file(tmp_path)!r}
+    ready = "never said"
+    ready_timeout = "300ms"
+    reset = ["true"]
+    [[configurations]]
+    name = "a"
+    [[tasks]]
+    name = "t"
+    send = "attest"
+    until = "host"
+    """
+    (tmp_path / "board.toml").write_text(text)
+    said = excise("run", "board.toml", "-o", "c.excise")
+    assert said.returncode == 4
+    name = board_file(tmp_path)[0]
+    assert said.stderr.startswith(f"{name}: reset\n{name}: wait for 'never said', 300ms at most\n")
+    silent = excise("run", "board.toml", "-o", "d.excise", "--no-progress")
+    assert "wait for" not in silent.stderr
 
 
 def test_a_shell_behind_a_console_tells_exit_codes(tmp_path: Path) -> None:

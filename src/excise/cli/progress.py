@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 if TYPE_CHECKING:
     from excise.campaign.run import Progress as RunProgress
 
@@ -36,6 +38,12 @@ class RunsBar:
     def _text(self) -> str:
         working = ", ".join(f"{name}: {stage}" for name, stage in list(self._stages.items()))
         return (working or "measuring") + self._failed
+
+
+def tell_waits(configuration: str, stage: str) -> None:
+    """Say what is waited for, minutes perhaps, where no bar shows it."""
+    if stage.startswith(("wait", "reset")):
+        typer.echo(f"{configuration}: {stage}", err=True)
 
 
 @contextmanager

@@ -137,7 +137,7 @@ def run(
     """
     from excise.campaign.run import run_campaign
     from excise.campaign.spec import naming
-    from excise.cli.progress import run_progress
+    from excise.cli.progress import run_progress, tell_waits
 
     options = {
         "blocks": blocks,
@@ -160,7 +160,7 @@ def run(
             path,
             jobs=jobs,
             on_progress=shown,
-            on_stage=shown.stage if shown else None,
+            on_stage=shown.stage if shown else tell_waits if progress else None,
             on_interrupt=tell_of_the_wait,
         )
     dataset = _conclude(finished, seal=seal, attest=attest, as_json=as_json)

@@ -68,7 +68,7 @@ def target_of(
     if isinstance(spec, CommandTarget | SerialTarget):
         from excise.campaign.targets.command import ConsoleCampaignTarget
 
-        return ConsoleCampaignTarget(campaign, spec=spec)
+        return ConsoleCampaignTarget(campaign, spec=spec, on_stage=on_stage)
     assert isinstance(spec, LocalTarget)
     if spec.reboot:
         from excise.campaign.targets.local_reboot import LocalRebootTarget

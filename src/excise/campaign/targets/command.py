@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -37,6 +37,9 @@ from excise.collect.remote_console import Console, Heard, ProgramLine, SerialLin
 from excise.errors import HostError, SpecError, UsageError
 from excise.units import parse_seconds
 
+if TYPE_CHECKING:
+    from excise.campaign.targets.model import StageListener
+
 # The line that closes a run, of formats that have one.
 FORMAT_ENDS: Final[Mapping[str, str]] = {"ra-perf": r"RA_PERF\|host\|total\|"}
 _STEP_TIMEOUT_S: Final = 60.0
@@ -46,9 +49,16 @@ _BITS_OF_A_CHARACTER: Final = 10
 class ConsoleCampaignTarget:
     """A board or a command; see `excise.campaign.targets.Target`."""
 
-    def __init__(self, campaign: Campaign, *, spec: CommandTarget | SerialTarget) -> None:
+    def __init__(
+        self,
+        campaign: Campaign,
+        *,
+        spec: CommandTarget | SerialTarget,
+        on_stage: StageListener | None = None,
+    ) -> None:
         self._campaign = campaign
         self._spec = spec
+        self._on_stage = on_stage
 
     def require(self) -> None:
         """Refuse keys that mean nothing on a console, and name programs that are missing here."""
@@ -84,7 +94,7 @@ class ConsoleCampaignTarget:
     @contextmanager
     def session(self, capture: Capture) -> Iterator[ConsoleSession]:
         """Open the console; it is closed on the way out."""
-        session = ConsoleSession(self._campaign, capture, spec=self._spec)
+        session = ConsoleSession(self._campaign, capture, spec=self._spec, on_stage=self._on_stage)
         try:
             session.open()
             yield session
@@ -202,12 +212,18 @@ class ConsoleSession:
     """One span of work on a console; see `excise.campaign.targets.TargetSession`."""
 
     def __init__(
-        self, campaign: Campaign, capture: Capture, *, spec: CommandTarget | SerialTarget
+        self,
+        campaign: Campaign,
+        capture: Capture,
+        *,
+        spec: CommandTarget | SerialTarget,
+        on_stage: StageListener | None = None,
     ) -> None:
         self.boot_id = boot_id()
         self._campaign = campaign
         self._capture = capture
         self._spec = spec
+        self._on_stage = on_stage
         self._console: Console | None = None
         self._standing: Configuration | None = None
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="console-run")
@@ -277,13 +293,16 @@ class ConsoleSession:
     def _make_ready(self) -> None:
         spec = self._spec
         if spec.reset:
+            self._tell("reset")
             run_reset(spec.reset, timeout=spec.reset_timeout)
+            self._tell("done")
         if self._console is None:
             return
         if spec.ready is not None:
             if isinstance(spec, SerialTarget) and not spec.reset:
                 self._console.send("", newline=spec.newline)  # a board that waits says so again
             patience_s = parse_seconds(spec.ready_timeout)
+            self._tell(f"wait for {spec.ready!r}, {spec.ready_timeout} at most")
             heard = self._console.wait_for(
                 re.compile(spec.ready.encode()), timeout_s=patience_s, whole_lines=False
             )
@@ -294,8 +313,13 @@ class ConsoleSession:
                     hint="Is it switched on, and ready right?",
                 )
             self._console.settle()
+            self._tell("done")
         for line in spec.start:
             self._talk(line, timeout_s=_STEP_TIMEOUT_S, shell=False)
+
+    def _tell(self, stage: str) -> None:
+        if self._on_stage is not None:
+            self._on_stage("board" if self._console is None else self._console.name, stage)
 
     def _measure(self, head: RunHead) -> Run:
         """Measure a run and write it down: its output first, then its line."""
