@@ -117,5 +117,5 @@ def test_the_short_form_runs_here_with_a_software_tpm(tmp_path: Path) -> None:
     assert found.runs.get_column("ok").all()
     assert len(list((tmp_path / "c.excise" / RAW).glob("*.stdout"))) == 6
     steps = found.events.get_column("event").cast(str).unique().to_list()
-    assert sorted(map(str, steps)) == sorted([*STEPS, "total"])
+    assert sorted(map(str, steps)) == sorted([*STEPS, "total", "perf_flush"])
     assert not list(stack_charts(found))  # two runs show no course

@@ -190,3 +190,10 @@ def test_a_real_perf_script_holds_every_sample() -> None:
     )
     assert leaves == samples
     assert reading.losses == []
+
+
+def test_a_time_of_many_digits_is_no_sample() -> None:
+    enter = "ls 12/12 [000] {}.000001: raw_syscalls:sys_enter: NR 1 (0)\n"
+    text = enter.format("1") + enter.format("9" * 400) + enter.format("2")
+    found = read(text.encode(), options=Options(source="x"), format_name="perf-script")
+    assert [loss.line for loss in found.losses] == [2]

@@ -23,7 +23,7 @@ MAX_PATH_ROWS: Final = 5_000
 _LONGEST: Final = 20_000
 _HEADER = re.compile(
     r"(?P<comm>\S.{0,63}?)\s+(?P<pid>-?\d+)(?:/(?P<tid>-?\d+))?\s+(?:\[(?P<cpu>\d{3,5})\]\s+)?"
-    r"(?:[.\w]{4,6}\s+)?(?P<time>\d+\.\d{6,9}):\s+(?:(?P<period>\d{1,19})\s+)?"
+    r"(?:[.\w]{4,6}\s+)?(?P<time>\d{1,15}\.\d{6,9}):\s+(?:(?P<period>\d{1,19})\s+)?"
     r"(?P<event>[A-Za-z_][\w./@=,\-]*(?::[\w./\-]+)*):(?P<fields>.*)"
 )
 _FRAME = re.compile(
