@@ -21,7 +21,8 @@ from cost_datasets import (
 )
 from excise.capture.journal import Aggregate
 from excise.capture.manifest import Fact
-from excise.cost.comparison import Comparison, Comparisons, compare_configurations, compare_datasets
+from excise.cost.compared import Comparison, Comparisons
+from excise.cost.comparison import compare_configurations, compare_datasets
 from excise.errors import Refused, UsageError
 from excise.events.dataset import Dataset
 from excise.report.build import result_line

@@ -18,7 +18,7 @@ from excise.events.dataset import Dataset
 from excise.stats import Verdict
 
 if TYPE_CHECKING:
-    from excise.cost.comparison import Comparison
+    from excise.cost.compared import Comparison
 
 RUN: Final = ""
 Parts = Mapping[tuple[str, str, str], frozenset[str]]

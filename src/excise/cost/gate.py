@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from excise.cost.comparison import (
-    Comparison,
-    Comparisons,
-    compare_configurations,
-    compare_datasets,
-)
+from excise.cost.compared import Comparison, Comparisons
+from excise.cost.comparison import compare_configurations, compare_datasets
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.stats import Verdict

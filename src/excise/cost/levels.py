@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from excise.cost.comparison import Comparison, Comparisons
+from excise.cost.compared import Comparison, Comparisons
 from excise.cost.series import FloatArray
 from excise.events.dataset import Dataset
 from excise.stats import HierarchicalRatio, hierarchical_ratio

@@ -9,7 +9,8 @@ from typing import Final
 
 import polars as pl
 
-from excise.cost.comparison import Comparison, compare_configurations
+from excise.cost.compared import Comparison
+from excise.cost.comparison import compare_configurations
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from excise.cost.comparison import Comparison, compare_configurations
+from excise.cost.compared import Comparison
+from excise.cost.comparison import compare_configurations
 from excise.cost.series import Series, series_of
 from excise.events.dataset import Dataset
 from excise.stats import median_interval, pair_blocks, pairs_for_interval

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from excise.cost.attribution import Attribution
-from excise.cost.comparison import Comparison, Comparisons, compare_configurations
+from excise.cost.compared import Comparison, Comparisons
+from excise.cost.comparison import compare_configurations
 from excise.cost.explain import attributions
 from excise.cost.levels import LevelComparison
 from excise.cost.series import SeriesReader

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from excise.cost.comparison import Comparison, Comparisons
+from excise.cost.compared import Comparison, Comparisons
 from excise.evidence.checks import AppraisalResult, Outcome
 from excise.report.model import NOTHING, Block, Cell, Column, Paragraph, Report, Section, Table
 from excise.report.tables import counts_table

@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from excise.cost.attribution import Attribution
-from excise.cost.comparison import Comparisons
+from excise.cost.compared import Comparisons
 from excise.cost.series import OWN_METRICS, metrics_of
 from excise.events.dataset import Dataset
 from excise.events.schema import METRIC_UNITS

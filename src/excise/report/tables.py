@@ -9,7 +9,7 @@ from typing import Final
 
 from excise.capture.journal import Effect, Loss
 from excise.cost.attribution import Attribution, Part
-from excise.cost.comparison import Comparison, Comparisons
+from excise.cost.compared import Comparison, Comparisons
 from excise.cost.counted import INSTRUCTIONS
 from excise.cost.difference_rows import FUNCTION_LAYER
 from excise.cost.summary import TaskSummary
