@@ -32,7 +32,7 @@ def test_list_names_every_preset_with_its_command_line(capsys, tmp_path, monkeyp
         (["compare", "--workload", "opne"], "no system call workload opne"),
         (["run", "--workload", "files:x"], "needs a number"),
         (["run", "--quote", "zz"], "not hexadecimal"),
-        (["run", "--mode", "fast"], "Invalid enum value 'fast'"),
+        (["run", "--mode", "fast"], "'fast' is unknown. Known: count, tpm"),
         (["run", "--modules", "m"], "--modules belongs to a --kernel"),
     ],
 )
