@@ -1,6 +1,6 @@
 """Verify a fleet on every engine: time, memory, the engine's cost, the second round, and growth.
 
-usage: fleet.py FOLDER [--part full,host,growth,overhead] [--hosts N] [--json FILE]
+usage: fleet.py FOLDER [--part full,host,quoted,growth,overhead] [--hosts N] [--json FILE]
 
 FOLDER is what `fleet_hosts.py` wrote; it is left as it was. The figure is processor time, user and
 system, of every process that took part, from its start to its end: leader, workers, what forks
@@ -9,6 +9,7 @@ comes from the disk. Peers run one after the other in each repetition. Parts:
 
   overhead  a plain pool that only verifies and judges, `excise`'s pool, and Dask, on --subset hosts
   host      what the replay and the policy take of one host, first and later, without an engine
+  quoted    what a later round takes of a host with a quote, a boot log and a short list
   growth    the pool on 10 to all hosts, and the exponent of processor time over hosts
   full      all hosts: one process, a pool, Dask with one and two workers; then --runs times with
             six new entries each
@@ -260,7 +261,30 @@ def one_host(hosts: dict[str, str], policy: Policy) -> dict[str, Any]:
     return result
 
 
-def least(step: Callable[[Path], None], folders: Sequence[Path], runs: int = 7) -> float:
+def quoted(hosts: int = 100) -> dict[str, Any]:
+    """Measure a later round of hosts with a quote, a boot log of nine events and a short list."""
+    tests = Path(__file__).resolve().parents[1] / "tests"
+    sys.path[:0] = [str(tests / place) for place in ("fleet", "evidence", "evidence/ima")]
+    from fleet_builder import Attested, entries_of
+    from ima_builder import ng
+
+    settings = Settings()
+
+    def a_round(place: Path, state: bytes | None) -> bytes:
+        job = HostJob(host=place.name, url=str(place), state=state)
+        return appraise_host(job, policy=None, settings=settings).encode()
+
+    with tempfile.TemporaryDirectory() as scratch:
+        fleet = Path(scratch)
+        folders = [Attested(f"host-{number}").write(fleet) for number in range(hosts)]
+        kept = {folder: a_round(folder, None) for folder in folders}
+        for folder in folders:
+            later = Attested(folder.name, nonce=b"a later nonce", clock_ms=9_000)
+            later.write(fleet, [*entries_of(folder.name), ng("/opt/new")])
+        return {"later_round": least(lambda folder: a_round(folder, kept[folder]), folders)}
+
+
+def least(step: Callable[[Path], object], folders: Sequence[Path], runs: int = 7) -> float:
     """Return the median over hosts of the least processor time that a step took of a host."""
     took = []
     for folder in folders:
@@ -447,6 +471,7 @@ def main() -> None:
             first(hosts, options.subset), policy, note, runs=options.runs, quiet=options.quiet
         ),
         "host": lambda: one_host(hosts, policy),
+        "quoted": quoted,
         "growth": lambda: grows(hosts, policy, note, list(runs)),
         "full": lambda: full(
             hosts,

@@ -272,6 +272,8 @@ def test_interrupt_while_the_leader_follows_hosts_keeps_what_is_done(tmp_path: P
         progress=interrupt,
     )
     assert done.interrupted
+    assert done.engine == "this process"
+    assert len(done.peak_rss_bytes) == 1
     assert list(by_host(done)) == names[:256]
     assert [name for name, state in store.all() if state != before[name]] == names[:256]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -233,3 +235,11 @@ def test_two_formats_that_fit_alike_are_not_guessed_between() -> None:
 def test_measurements_are_found_behind_a_long_boot_log() -> None:
     boot = b"[    1.234567] systemd[1]: Startup finished in 1s (kernel) + 2s (userspace) = 3s.\r\n"
     assert detect(boot * 10_000 + EXAMPLES["ra-perf"]).name == "ra-perf"
+
+
+def test_a_campaign_that_asks_for_no_events_imports_no_reader() -> None:
+    script = "import sys, excise.campaign.run; print('excise.formats.registry' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"

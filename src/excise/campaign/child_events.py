@@ -12,7 +12,6 @@ from excise.capture.journal import Event, Loss, Record, Run
 from excise.capture.store import RAW, Capture, journal_chunks
 from excise.errors import FormatError, SpecError, UsageError
 from excise.formats.model import Options
-from excise.formats.registry import by_name, read
 
 _RUN_LINE: Final = b'{"kind":"run",'
 _EVENT_LINE: Final = b'{"kind":"event",'
@@ -31,6 +30,8 @@ def require_formats(campaign: Campaign) -> None:
     """
     for index, task in enumerate(campaign.tasks):
         if task.events is not None:
+            from excise.formats.registry import by_name  # all readers: most campaigns need none
+
             try:
                 by_name(task.events)
             except UsageError as error:
@@ -71,6 +72,8 @@ def _without_events(capture: Capture, tasks: dict[str, Task]) -> Iterator[Run]:
 
 
 def _records(capture: Capture, run: Run, task: Task) -> list[Record]:
+    from excise.formats.registry import read
+
     source = f"{RAW}/{raw_name(run.sequence)}"
     try:
         data = (capture.path / source).read_bytes()

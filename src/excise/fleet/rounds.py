@@ -197,7 +197,7 @@ def verify_fleet(
     interrupted, stopped_by = False, None
     known = store.hosts() if store is not None else set()
     absent = tuple(sorted(known - hosts.keys()))
-    left, name = list(hosts), engine.name
+    left, started = list(hosts), False
     try:
         if len(hosts.keys() - known) <= _FEW_NEW:
             if engine.is_here:
@@ -205,9 +205,9 @@ def verify_fleet(
             engine.expect_short(len(left))
             work.most, work.shares = _MAX_SHORT_BATCH, _SHORT_SHARES
         if left:
+            started = True
             engine.start(settings=settings, policy=policy)
             work.run(left)
-        name = engine.name if left else "this process"
     except KeyboardInterrupt:
         interrupted = True
     except HostError as error:
@@ -219,7 +219,7 @@ def verify_fleet(
     return FleetRound(
         encoded=tuple(data for _, data in sorted(work.encoded.items())),
         total=len(hosts),
-        engine=name,
+        engine=engine.name if started else "this process",
         wall_s=time.monotonic() - began,
         cpu_s=work.cpu_ns / 1e9,
         peak_rss_bytes=work.peaks,
@@ -272,9 +272,8 @@ class _Round:
                 if job.state is not None:
                     self.read[job.host] = job.state
             if found:
+                self.peaks[worker_name()] = peak_rss_bytes()
                 self._keep(found)
-        if self.encoded:
-            self.peaks[worker_name()] = peak_rss_bytes()
         return left
 
     def run(self, names: list[str]) -> None:
