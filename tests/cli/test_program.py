@@ -9,12 +9,11 @@ import json
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,8 +26,7 @@ from excise.capture.manifest import Fact
 from excise.capture.seal import seal
 from excise.capture.store import JOURNAL
 from excise.cli.commands import COMMANDS, Group
-from excise.cli.main import main
-from skips import skip
+from in_process import Program
 
 PROGRAM = str(Path(sys.executable).with_name("excise"))
 
@@ -61,28 +59,6 @@ HYPERFINE = json.dumps(
         ]
     }
 )  # fmt: skip
-
-Excise = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def excise(
-    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Excise:
-    """Return the program, called in this process: exit code, standard output and error."""
-
-    def call(*words: str | Path) -> tuple[int, str, str]:
-        handler = signal.getsignal(signal.SIGTERM)
-        try:
-            with pytest.raises(SystemExit) as ended:
-                main([str(word) for word in words])
-        finally:
-            signal.signal(signal.SIGTERM, handler)
-        out, err = capfdbinary.readouterr()
-        return int(ended.value.code or 0), out.decode(), err.decode()
-
-    monkeypatch.chdir(tmp_path)
-    return call
 
 
 def program(
@@ -118,7 +94,7 @@ def capture(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", EVERY_COMMAND, ids=" ".join)
-def test_every_commands_help_shows_an_example(excise: Excise, words: tuple[str, ...]) -> None:
+def test_every_commands_help_shows_an_example(excise: Program, words: tuple[str, ...]) -> None:
     code, out, err = excise(*words, "--help")
     assert code == 0
     assert err == ""
@@ -127,7 +103,7 @@ def test_every_commands_help_shows_an_example(excise: Excise, words: tuple[str, 
     assert re.search(rf"Example:\s+excise\s+(?:{names})\b", " ".join(out.split()))
 
 
-def test_help_lists_every_command_and_comes_without_words_too(excise: Excise) -> None:
+def test_help_lists_every_command_and_comes_without_words_too(excise: Program) -> None:
     code, out, _ = excise("--help")
     assert code == 0
     for command in COMMANDS:
@@ -137,7 +113,7 @@ def test_help_lists_every_command_and_comes_without_words_too(excise: Excise) ->
     assert again.split() == out.split()
 
 
-def test_the_version_is_that_of_the_package(excise: Excise) -> None:
+def test_the_version_is_that_of_the_package(excise: Program) -> None:
     from excise import __version__
 
     assert excise("--version") == (0, f"excise {__version__}\n", "")
@@ -190,7 +166,7 @@ def things(capture: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "code", "said"), ERRORS)
 def test_errors_go_to_standard_error_with_their_code(
-    excise: Excise, things: None, words: Sequence[str], code: int, said: str
+    excise: Program, things: None, words: Sequence[str], code: int, said: str
 ) -> None:
     found, out, err = excise(*words)
     assert (found, out) == (code, "")
@@ -201,7 +177,7 @@ def test_errors_go_to_standard_error_with_their_code(
 
 @pytest.mark.parametrize(("words", "code", "said"), ERRORS)
 def test_with_json_errors_are_json_on_standard_error(
-    excise: Excise, things: None, words: Sequence[str], code: int, said: str
+    excise: Program, things: None, words: Sequence[str], code: int, said: str
 ) -> None:
     found, out, err = excise(words[0], "--json", *words[1:])
     assert (found, out) == (code, "")
@@ -211,13 +187,13 @@ def test_with_json_errors_are_json_on_standard_error(
     assert said.split(":")[-1].strip()[:12] in json.dumps(error, ensure_ascii=False)
 
 
-def test_json_after_the_dashes_belongs_to_the_command(excise: Excise) -> None:
+def test_json_after_the_dashes_belongs_to_the_command(excise: Program) -> None:
     code, _, err = excise("run", "--", "no-such-program-xyz", "--json")
     assert code == 4
     assert err.startswith("excise: not found")
 
 
-def test_show_prints_text_or_any_other_format(excise: Excise, capture: Path) -> None:
+def test_show_prints_text_or_any_other_format(excise: Program, capture: Path) -> None:
     code, out, err = excise("show", capture)
     assert (code, err) == (0, "")
     assert "Each task under each configuration" in out
@@ -238,7 +214,7 @@ def test_show_prints_text_or_any_other_format(excise: Excise, capture: Path) -> 
     assert {row["n"] for row in rows} == {20}
 
 
-def test_compare_as_csv_gives_intervals_as_numbers(excise: Excise, capture: Path) -> None:
+def test_compare_as_csv_gives_intervals_as_numbers(excise: Program, capture: Path) -> None:
     code, out, _ = excise("compare", capture, "--format", "csv")
     assert code == 0
     row = next(csv.DictReader(io.StringIO(out)))
@@ -246,7 +222,7 @@ def test_compare_as_csv_gives_intervals_as_numbers(excise: Excise, capture: Path
     assert 1.09 < float(row["interval_low"]) < float(row["interval_high"]) < 1.11
 
 
-def test_compare_finds_what_was_put_in(excise: Excise, capture: Path) -> None:
+def test_compare_finds_what_was_put_in(excise: Program, capture: Path) -> None:
     code, out, _ = excise("compare", capture, "--json")
     assert code == 0
     (row,) = json.loads(out)["data"]["comparisons"]
@@ -254,7 +230,7 @@ def test_compare_finds_what_was_put_in(excise: Excise, capture: Path) -> None:
     assert row["ratio"] == pytest.approx(1.1, rel=0.01)
 
 
-def test_the_gate_answers_by_its_exit_code(excise: Excise, capture: Path) -> None:
+def test_the_gate_answers_by_its_exit_code(excise: Program, capture: Path) -> None:
     code, out, err = excise("gate", capture, "--baseline", "none", "--max-regression", "20%")
     assert (code, err) == (0, "")
     assert out.startswith("ok   t under b: +")
@@ -269,7 +245,7 @@ def test_the_gate_answers_by_its_exit_code(excise: Excise, capture: Path) -> Non
 
 
 def test_a_gate_with_another_capture_refuses_other_machines(
-    excise: Excise, capture: Path, tmp_path: Path
+    excise: Program, capture: Path, tmp_path: Path
 ) -> None:
     facts = [{"name": "cpu.model", "value": "Z80", "must_agree": True}]
     plain = json.loads((capture / "manifest.json").read_text())
@@ -289,7 +265,7 @@ def test_a_gate_with_another_capture_refuses_other_machines(
 
 
 def test_a_changed_file_of_a_sealed_capture_is_named_with_exit_code_1(
-    excise: Excise, capture: Path
+    excise: Program, capture: Path
 ) -> None:
     seal(capture)
     assert excise("show", capture)[0] == 0
@@ -301,7 +277,7 @@ def test_a_changed_file_of_a_sealed_capture_is_named_with_exit_code_1(
     assert "journal.jsonl: changed" in err
 
 
-def test_a_sealed_capture_is_not_written(excise: Excise, tmp_path: Path) -> None:
+def test_a_sealed_capture_is_not_written(excise: Program, tmp_path: Path) -> None:
     words = ["run", "-n", "2", "-o", "s.excise", "--seal", "--", "true"]
     assert excise(*words)[0] == 0
     code, _, err = excise(*words)
@@ -310,7 +286,7 @@ def test_a_sealed_capture_is_not_written(excise: Excise, tmp_path: Path) -> None
 
 
 def test_a_report_is_written_and_its_charts_beside_it(
-    excise: Excise, capture: Path, tmp_path: Path
+    excise: Program, capture: Path, tmp_path: Path
 ) -> None:
     code, out, err = excise(
         "report",
@@ -330,7 +306,7 @@ def test_a_report_is_written_and_its_charts_beside_it(
 
 
 def test_a_report_without_a_name_is_called_by_its_format(
-    excise: Excise, capture: Path, tmp_path: Path
+    excise: Program, capture: Path, tmp_path: Path
 ) -> None:
     for format_name, ending in (("csv", ".csv"), ("latex", ".tex")):
         code, _, err = excise("report", capture, "--format", format_name)
@@ -367,7 +343,7 @@ def test_a_campaign_may_come_on_standard_input(tmp_path: Path) -> None:
     assert done.stderr.endswith(b"(14 runs, 0 failed)\n")
 
 
-def test_failed_runs_are_told_and_kept(excise: Excise) -> None:
+def test_failed_runs_are_told_and_kept(excise: Program) -> None:
     code, out, err = excise("run", "-n", "6", "-o", "f.excise", "--", "false")
     assert code == 1
     assert "14 of 14 runs of f.excise failed" in " ".join(out.split())
@@ -378,7 +354,7 @@ def test_failed_runs_are_told_and_kept(excise: Excise) -> None:
 
 
 def test_some_failed_runs_are_data_and_no_failure_of_the_campaign(
-    excise: Excise, tmp_path: Path
+    excise: Program, tmp_path: Path
 ) -> None:
     flaky = "test -e seen || { touch seen; kill -9 $$; }"
     code, _, err = excise("run", "-n", "6", "-o", "f.excise", "--", "sh", "-c", flaky)
@@ -470,92 +446,21 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     assert b"measuring" not in piped.stderr
 
 
-SHELLS = ("bash", "zsh", "fish")
-COMPLETE = {
-    "bash": "source ./script; COMP_WORDS=(excise comp); COMP_CWORD=1; _excise_completion excise; "
-    'echo "${COMPREPLY[@]}"',
-    # What the function hands to zsh's own completion is shown, as there is no line to complete.
-    "zsh": "compdef() { found=$1; }; _arguments() { print -r -- $*; }; source ./script; "
-    "words=(excise comp); CURRENT=2; $found",
-    "fish": 'source ./script; complete -C "excise comp"',
-}
-
-
-def test_facts_without_a_unit_are_rounded(excise: Excise, tmp_path: Path) -> None:
+def test_facts_without_a_unit_are_rounded(excise: Program, tmp_path: Path) -> None:
     load = Fact(name="load.average_1min", value=10.5263671875, unit="1")
     write(tmp_path / "loaded.excise", [run(0)], host_facts=[load])
     _, out, _ = excise("show", tmp_path / "loaded.excise")
     assert re.search(r"load.average_1min +10\.5\n", out)
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_completion_is_printed_for_the_shell_that_is_named(excise: Excise, shell: str) -> None:
-    code, out, err = excise("--show-completion", shell)
-    assert (code, err) == (0, "")
-    assert excise("--show-completion=" + shell)[1] == out
-    others = {excise("--show-completion", other)[1] for other in SHELLS if other != shell}
-    assert len({out, *others}) == len(SHELLS)
-    assert f"complete_{shell}" in out
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_printed_completion_completes_in_its_shell(tmp_path: Path, shell: str) -> None:
-    interpreter = shutil.which(shell)
-    if interpreter is None:
-        skip(f"{shell} is not installed")
-    (tmp_path / "script").write_bytes(program("--show-completion", shell).stdout)
-    path = f"{Path(PROGRAM).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [interpreter, "-c", COMPLETE[shell]],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert re.findall(r"\bcom\w+", done.stdout.partition("Compare")[0]) == ["compare"]
-    assert done.stderr == ""
-
-
-def test_zsh_completes_at_the_first_tab_where_it_loads_the_script_itself(tmp_path: Path) -> None:
-    zsh = shutil.which("zsh")
-    if zsh is None:
-        skip("zsh is not installed")
-    (tmp_path / "_excise").write_bytes(program("--show-completion", "zsh").stdout)
-    words = "compdef() {}; _arguments() { print -r -- $*; }; fpath=(. $fpath); words=(excise comp)"
-    done = subprocess.run(
-        [zsh, "-c", f"{words}; CURRENT=2; autoload -Uz _excise; _excise"],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{Path(PROGRAM).parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert '"compare"' in done.stdout
-
-
-def test_a_shell_without_completion_is_refused(excise: Excise) -> None:
-    code, out, err = excise("--show-completion", "dash")
-    assert (code, out) == (2, "")
-    assert "--show-completion bash|zsh|fish" in err
-
-
-def test_completion_is_installed_for_the_shell_that_is_named(tmp_path: Path) -> None:
-    done = program("--install-completion", "fish", environment={"HOME": str(tmp_path)})
-    assert done.returncode == 0
-    script = tmp_path / ".config/fish/completions/excise.fish"
-    assert script.read_bytes() == program("--show-completion", "fish").stdout
-    assert str(script).encode() in done.stderr
-
-
-def test_help_shows_what_stands_in_brackets(excise: Excise) -> None:
+def test_help_shows_what_stands_in_brackets(excise: Program) -> None:
     _, out, _ = excise("compare", "--help")
     assert "[default: the campaign's, else 1%]" in out
     _, out, _ = excise("tpm", "bench", "--help")
     assert "[default:" in out
 
 
-def test_doctor_says_yes_or_what_to_do(excise: Excise) -> None:
+def test_doctor_says_yes_or_what_to_do(excise: Program) -> None:
     code, out, err = excise("doctor", "--json")
     assert (code, err) == (0, "")
     abilities = json.loads(out)
