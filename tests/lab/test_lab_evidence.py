@@ -1,4 +1,4 @@
-"""What is made of guests' evidence in a capture, of time in line, and of Debian's archive."""
+"""What is made of guests' evidence, of stages, of time in line, and of Debian's archive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from excise.errors import HostError
 from excise.evidence.checks import Outcome
 from excise.lab.debian import _unpack
 from excise.lab.evidence import verify_guests
-from excise.lab.guest import _in_line_s
+from excise.lab.guest import _in_line_s, announced_stages
 from skips import skip
 
 
@@ -79,6 +79,15 @@ def test_time_in_line_for_a_processor_is_seen():
             each.kill()
             each.wait()
     assert _in_line_s(spinning[0].pid) == 0.0, "a process that is gone waits for nothing"
+
+
+@pytest.mark.parametrize("cut", range(len("EXCISE stage init\r\n") + 1))
+def test_a_stage_is_announced_when_its_line_is_written_whole(cut: int):
+    line = "EXCISE stage init\r\n"
+    before = "[    0.1] booting\r\nEXCISE stage boot\r\n"
+    whole = ["boot", "init"] if cut > line.index("\r") else ["boot"]
+    assert announced_stages(before + line[:cut]) == whole
+    assert announced_stages(before + line + "[    2.1] EXCISE") == ["boot", "init"]
 
 
 def _archive(path: Path, members: list[tuple[str, bytes, str]]) -> Path:

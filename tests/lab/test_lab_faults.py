@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -160,14 +161,22 @@ run_guest(machine, preset=hang, plan=Plan(steps=()), on_stage=lambda s: print(s,
 """
 
 
-def _started() -> subprocess.Popen[str]:
-    """Start excise on a guest that hangs, and return when the guest's init runs."""
+@contextmanager
+def _started() -> Iterator[subprocess.Popen[str]]:
+    """Start excise on a guest that hangs, and yield when the guest's init runs.
+
+    It is ended whatever happens: a guest left behind would be in the way of other tests.
+    """
     process = subprocess.Popen(
         [sys.executable, "-c", _SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert [process.stdout.readline() for _ in range(2)] == ["boot\n", "init\n"]
-    return process
+    try:
+        assert [process.stdout.readline() for _ in range(2)] == ["boot\n", "init\n"]
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)  # none is sent to a process that ended
+        process.communicate(timeout=20)
 
 
 def _wait_gone(pids: list[int]) -> list[str]:
@@ -182,11 +191,11 @@ def _wait_gone(pids: list[int]) -> list[str]:
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_qemu_and_swtpm_end_when_excise_is_interrupted_or_killed(lab_cache: Path, sent):
-    process = _started()
-    pids = _children(process.pid)
-    assert sorted(_named(pids)) == ["qemu-system-x86", "swtpm"]
-    process.send_signal(sent)
-    process.communicate(timeout=20)
+    with _started() as process:
+        pids = _children(process.pid)
+        assert sorted(_named(pids)) == ["qemu-system-x86", "swtpm"]
+        process.send_signal(sent)
+        process.wait(timeout=20)
     assert _wait_gone(pids) == []
     left = list((lab_cache / "run").iterdir())
     assert len(left) == (1 if sent is signal.SIGKILL else 0)
@@ -196,9 +205,5 @@ def test_qemu_and_swtpm_end_when_excise_is_interrupted_or_killed(lab_cache: Path
 
 
 def test_a_running_guest_is_not_mistaken_for_a_stale_one(lab_cache: Path):
-    process = _started()
-    try:
+    with _started():
         assert remove_stale(lab_cache / "run") == []
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)

@@ -25,7 +25,9 @@ from excise.lab.processes import child, software_tpm
 NICE: Final = 5
 _POLL_S: Final = 0.01
 _PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
-_STAGE = re.compile(r"EXCISE stage (\w+)")
+_STAGE = re.compile(
+    r"EXCISE stage (\w+)(?=\W)"
+)  # a word at the end may be cut: it is still written
 _FAULT = re.compile(r"EXCISE fault (.*)")
 
 
@@ -125,6 +127,11 @@ def boot(
         )
 
 
+def announced_stages(console: str) -> list[str]:
+    """Return the stages that a guest announced on its console, as far as it wrote them whole."""
+    return _STAGE.findall(console)
+
+
 def _console(folder: Path) -> str:
     path = folder / "console.log"
     return path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
@@ -173,7 +180,7 @@ class _Watch:
         )
 
     def _announce(self, stages: dict[str, float]) -> None:
-        for stage in _STAGE.findall(_console(self.folder)):
+        for stage in announced_stages(_console(self.folder)):
             if stage not in stages:
                 stages[stage] = time.monotonic() - self.started
                 self.on_stage(stage)
