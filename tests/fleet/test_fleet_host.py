@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from eventlog_builder import agile_log, boot, registers_after
+from excise.evidence.eventlog_verify import EventLogAppraisal, verify_event_log
 from excise.evidence.policy import PolicyBuilder
+from excise.fleet import boot_logs
+from excise.fleet.host import appraise_host
 from excise.fleet.places import folder_at
-from excise.fleet.records import MAX_FINDINGS, Finding
+from excise.fleet.records import MAX_FINDINGS, Finding, HostJob, HostState, Settings
+from excise.fleet.rounds import error_state
 from excise.fleet.stores import FolderStore, SqliteStore
 from fleet_builder import (
     LIST,
@@ -18,6 +25,7 @@ from fleet_builder import (
     entries_of,
     fleet_policy,
     outcome_of,
+    pcr_text,
     policy_for,
     run_round,
     write_host,
@@ -326,3 +334,106 @@ def test_a_host_that_can_quote_and_does_not_is_without_proof(tmp_path: Path, kno
         assert outcome_of(state, "fleet.quote") == "NOT_COVERED"
         assert state.verdict == "NOT_COVERED"
         assert state.verified_ns == (None if known == "key" else before.verified_ns)
+
+
+def _replays(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Return the names of the boot logs that are replayed from now on."""
+    names: list[str | None] = []
+
+    def replayed(data: bytes, *, pcrs: Any, source: str | None = None) -> EventLogAppraisal:
+        names.append(source)
+        return verify_event_log(data, pcrs=pcrs, source=source)
+
+    monkeypatch.setattr(boot_logs, "verify_event_log", replayed)
+    return names
+
+
+def _said(state: HostState) -> list[tuple[str, ...]]:
+    return [row[:6] for row in map(msgspec.to_builtins, state.checks) if row[0] == "eventlog"]
+
+
+def test_a_boot_log_is_replayed_once_and_says_the_same_while_nothing_of_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, store = Attested("a").write(tmp_path / "fleet"), SqliteStore(tmp_path / "s.sqlite")
+    replayed = _replays(monkeypatch)
+
+    def a_round(**changed: Any) -> HostState:
+        Attested("a", **changed).write(tmp_path / "fleet")
+        return by_host(run_round(tmp_path / "fleet", store=store))["a"]
+
+    first = a_round()
+    assert outcome_of(first, "eventlog.pcr.sha256") == "PASSED"
+    for clock_ms in (6_000, 7_000):
+        later = a_round(nonce=b"later", clock_ms=clock_ms)
+        assert _said(later) == _said(first)
+        assert all(
+            row.passed_ns == later.attempted_ns
+            for row in later.checks
+            if row.subject == "eventlog" and row.outcome == "PASSED"
+        )
+    assert replayed == ["binary_bios_measurements"]
+    monkeypatch.setattr(boot_logs, "__version__", "99.0")
+    assert _said(a_round(nonce=b"newer", clock_ms=8_000)) == _said(first)
+    assert replayed == ["binary_bios_measurements"] * 2
+    log = folder / "binary_bios_measurements"
+    log.write_bytes(log.read_bytes()[:-1])
+    broken = by_host(run_round(tmp_path / "fleet", store=store))["a"]
+    assert outcome_of(broken, "eventlog.whole") == "FAILED"
+    assert outcome_of(broken, "eventlog.pcr.sha256") == "FAILED"
+    assert by_host(run_round(tmp_path / "fleet", store=store))["a"].boot_log is None
+    assert replayed == ["binary_bios_measurements"] * 4
+
+
+def test_a_boot_log_is_held_to_the_values_of_this_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = agile_log(boot(), "sha256")
+    right = registers_after(boot(), "sha256")
+    wrong = {"sha256": {**right["sha256"], 5: bytes(32)}}
+    replayed = _replays(monkeypatch)
+    store = SqliteStore(tmp_path / "s.sqlite")
+    folder = tmp_path / "fleet" / "a"
+    folder.mkdir(parents=True)
+    (folder / "binary_bios_measurements").write_bytes(log)
+    outcomes = []
+    for values in (right, right, wrong, wrong, right):
+        (folder / "pcrs.txt").write_text(pcr_text(values))
+        state = by_host(run_round(tmp_path / "fleet", store=store))["a"]
+        outcomes.append(outcome_of(state, "eventlog.pcr.sha256"))
+    assert outcomes == ["PASSED", "PASSED", "FAILED", "FAILED", "PASSED"]
+    assert len(replayed) == 4
+
+
+def test_a_boot_log_is_replayed_after_a_round_whose_worker_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Attested("a").write(tmp_path)
+    replayed = _replays(monkeypatch)
+    settings = Settings()
+    job = HostJob(host="a", url=str(folder))
+    first = appraise_host(job, policy=None, settings=settings)
+    died = error_state("a", "its worker died", first)
+    assert _said(died) == []
+    again = msgspec.structs.replace(job, state=died.encode())
+    assert _said(appraise_host(again, policy=None, settings=settings)) == _said(first)
+    assert len(replayed) == 2
+
+
+def test_of_two_boot_logs_neither_is_taken_for_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed = _replays(monkeypatch)
+    store = SqliteStore(tmp_path / "s.sqlite")
+    folder = tmp_path / "fleet" / "a"
+    folder.mkdir(parents=True)
+    (folder / "binary_bios_measurements").write_bytes(agile_log(boot(), "sha256"))
+    alone = by_host(run_round(tmp_path / "fleet", store=store))["a"]
+    (folder / "CCEL").write_bytes(b"rubbish")
+    for _ in range(2):
+        state = by_host(run_round(tmp_path / "fleet", store=store))["a"]
+        assert _said(state)[:-1] == _said(alone)
+        assert _said(state)[-1][1] == "fleet.readable"
+    (folder / "CCEL").unlink()
+    assert _said(by_host(run_round(tmp_path / "fleet", store=store))["a"]) == _said(alone)
+    assert replayed.count("binary_bios_measurements") == 3

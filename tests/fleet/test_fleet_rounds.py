@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -143,6 +144,21 @@ def test_progress_tells_the_rate_and_the_time_left(tmp_path: Path) -> None:
     assert all(each.total == 9 and each.rate > 0 for each in seen)
     assert seen[-1].entries == 9 * 41
     assert seen[-1].left_s == 0
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_an_interrupt_beside_the_store_counts_what_was_kept(tmp_path: Path, where: str) -> None:
+    class Interrupted(SqliteStore):
+        def put(self, states: Mapping[str, bytes]) -> None:
+            if where == "after":
+                super().put(states)
+            raise KeyboardInterrupt
+
+    write_fleet(tmp_path / "fleet", 3)
+    store = Interrupted(tmp_path / "s.sqlite")
+    done = run_round(tmp_path / "fleet", store=store)
+    assert done.interrupted
+    assert len(by_host(done)) == len(store.hosts()) == (1 if where == "after" else 0)
 
 
 def start_verify(fleet: Path, state: Path, *options: str) -> subprocess.Popen[str]:

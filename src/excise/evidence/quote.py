@@ -24,7 +24,7 @@ CVE-2024-29038 (magic), CVE-2024-29039 (labels of the PCR values).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -130,7 +130,7 @@ def quote_digest(
 
 
 def verify_quote(
-    attest: bytes,
+    attest: bytes | Attest,
     signature: bytes,
     public_key: bytes | AttestationKey,
     *,
@@ -148,7 +148,7 @@ def verify_quote(
     """Return every check of a quote; never raises because one failed.
 
     Args:
-        attest: TPMS_ATTEST or TPM2B_ATTEST, as `tpm2_quote -m` writes it.
+        attest: TPMS_ATTEST or TPM2B_ATTEST, as `tpm2_quote -m` writes it; or one already read.
         signature: TPMT_SIGNATURE, or the plain form of `tpm2_quote -f plain`.
         public_key: TPM2B_PUBLIC, TPMT_PUBLIC, PEM or DER; or a key already read. That it belongs
             to the right TPM is the caller's to know.
@@ -168,7 +168,7 @@ def verify_quote(
         FormatError: Bytes that cannot be read as the structure they should be.
     """
     key = public_key if isinstance(public_key, AttestationKey) else read_attestation_key(public_key)
-    parsed = _with_source("quote", parse_attest, attest)
+    parsed = attest if isinstance(attest, Attest) else _with_source("quote", parse_attest, attest)
     parsed_signature = _with_source("quote signature", parse_signature, signature)
     earlier = (
         _with_source("earlier quote", parse_attest, previous)
@@ -177,6 +177,7 @@ def verify_quote(
     )
     bound_hash = key.public.scheme_hash if key.public else None
     hash_algorithm = parsed_signature.hash_algorithm or bound_hash or canonical_bank(plain_hash)
+    above = tuple(_with_source("parent key", parse_public, parent) for parent in parents)
     work = _Work(
         attest=parsed,
         signature=parsed_signature,
@@ -190,7 +191,8 @@ def verify_quote(
         allow_unsafe_clock=allow_unsafe_clock,
         expected_name=expected_name,
         expected_firmware_version=expected_firmware_version,
-        parents=tuple(_with_source("parent key", parse_public, parent) for parent in parents),
+        parents=above,
+        hierarchy=_hierarchy(parsed, key, above),
     )
     checks = tuple(work.checks())
     proven: Mapping[str, Mapping[int, bytes]] = {}
@@ -212,6 +214,19 @@ def _with_source(source: str, parse: Any, data: bytes) -> Any:
     except FormatError as error:
         error.source = source
         raise
+
+
+def _hierarchy(attest: Attest, key: AttestationKey, parents: Sequence[TpmPublic]) -> str | None:
+    """Return the hierarchy in which the key has the name that the quote gives its signer."""
+    if key.public is None:
+        return None
+    for hierarchy, handle in HIERARCHIES.items():
+        name: bytes | None = handle.to_bytes(4, "big")
+        for public in (*reversed(parents), key.public):
+            name = qualified_name(public, name) if name is not None else None
+        if name is not None and name == attest.qualified_signer:
+            return hierarchy
+    return None
 
 
 def _selected(pcrs: Mapping[str, Mapping[int, bytes]]) -> set[tuple[str, int]]:
@@ -242,7 +257,8 @@ class _Work:
     allow_unsafe_clock: bool
     expected_name: bytes | None
     expected_firmware_version: int | None
-    parents: tuple[TpmPublic, ...] = field(default=())
+    parents: tuple[TpmPublic, ...]
+    hierarchy: str | None
 
     def checks(self) -> Iterator[Check]:
         yield from self._key()  # 1
@@ -269,7 +285,7 @@ class _Work:
             "scheme": self.signature.scheme,
             "hash_algorithm": self.hash_algorithm,
             "qualified_signer": attest.qualified_signer.hex(),
-            "hierarchy": self._hierarchy(),
+            "hierarchy": self.hierarchy,
             "qualifying_data": attest.extra_data.hex(),
             "pcr_selection": format_selection(attest.pcr_select or ()),
             "pcr_digest": (attest.pcr_digest or b"").hex(),
@@ -354,7 +370,7 @@ class _Work:
         )
 
     def _qualified_signer(self) -> Check:
-        hierarchy = self._hierarchy()
+        hierarchy = self.hierarchy
         if hierarchy is not None:
             chain = " under the given parents" if self.parents else " as a primary key"
             outcome, detail = Outcome.PASSED, f"The key is in the {hierarchy} hierarchy{chain}."
@@ -371,17 +387,6 @@ class _Work:
             clause="TPM Library Part 1, 16 (Qualified Name); Part 2, TPMS_ATTEST.qualifiedSigner",
             detail=detail,
         )
-
-    def _hierarchy(self) -> str | None:
-        if self.key.public is None:
-            return None
-        for hierarchy, handle in HIERARCHIES.items():
-            name: bytes | None = handle.to_bytes(4, "big")
-            for public in (*reversed(self.parents), self.key.public):
-                name = qualified_name(public, name) if name is not None else None
-            if name is not None and name == self.attest.qualified_signer:
-                return hierarchy
-        return None
 
     # 2. The scheme.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from excise.errors import FormatError
@@ -152,7 +153,7 @@ class TpmSignature:
     trailing_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: its name is kept once it was asked for
 class TpmPublic:
     """TPMT_PUBLIC of an RSA or ECC key.
 
@@ -184,12 +185,17 @@ class TpmPublic:
     y: int = 0
     auth_policy: bytes = b""
 
-    @property
+    @cached_property
     def name(self) -> bytes | None:
         """Return the key's name: nameAlg ‖ H(TPMT_PUBLIC), or None without a name algorithm."""
         if self.name_algorithm is None:
             return None
-        return _name_prefix(self.name_algorithm) + digest_of(self.name_algorithm, self.raw)
+        return _NAME_PREFIXES[self.name_algorithm] + digest_of(self.name_algorithm, self.raw)
+
+
+_NAME_PREFIXES: Final = {
+    bank: number.to_bytes(2, "big") for number, bank in ALGORITHM_BANKS.items()
+}
 
 
 def qualified_name(public: TpmPublic, parent: bytes) -> bytes | None:
@@ -200,7 +206,7 @@ def qualified_name(public: TpmPublic, parent: bytes) -> bytes | None:
     name = public.name
     if name is None or public.name_algorithm is None:
         return None
-    return _name_prefix(public.name_algorithm) + digest_of(public.name_algorithm, parent + name)
+    return _NAME_PREFIXES[public.name_algorithm] + digest_of(public.name_algorithm, parent + name)
 
 
 def digest_of(algorithm: str, data: bytes) -> bytes:
@@ -214,11 +220,6 @@ def digest_of(algorithm: str, data: bytes) -> bytes:
         return hashlib.new(name, data).digest()
     except ValueError:
         raise FormatError(f"this Python's OpenSSL has no {algorithm}") from None
-
-
-def _name_prefix(algorithm: str) -> bytes:
-    number = next(number for number, name in ALGORITHM_BANKS.items() if name == algorithm)
-    return number.to_bytes(2, "big")
 
 
 class _Reader:

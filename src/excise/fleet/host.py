@@ -29,6 +29,7 @@ from excise.fleet.judged import Judged, Said, as_judged
 from excise.fleet.lists import ListResult, appraise_list
 from excise.fleet.places import Folder, folder_at
 from excise.fleet.records import (
+    BootLogState,
     CaptureState,
     CheckRow,
     HostJob,
@@ -83,6 +84,7 @@ class _Work:
     list_result: ListResult | None = None
     captured: tuple[CheckRow, ...] = ()
     capture_states: dict[str, CaptureState] = field(default_factory=dict)
+    boot_logs: list[BootLogState | None] = field(default_factory=list)
 
     def guard(self, subject: str, step: Callable[[], None]) -> None:
         """Make a step; what it raises becomes a failed check."""
@@ -133,7 +135,7 @@ class _Work:
         if name := self.evidence.first(layout.IMA_LISTS):
             self.guard("ima", partial(self._list, name))
         if name := self.evidence.first(layout.EVENT_LOGS):
-            self.guard("eventlog", partial(self._event_log, name, self.proven))
+            self.guard("eventlog", partial(self._event_log, name))
         if name := self.evidence.first(layout.CCELS):
             self.guard("eventlog", partial(self._ccel, name))
         if self.evidence.captures:
@@ -180,13 +182,12 @@ class _Work:
             raise FormatError(f"a quote without {', '.join(missing)}", source=layout.QUOTE)
         attest = self._read(layout.QUOTE)
         key = self.job.key if self.job.key is not None else self._read(layout.PUBLIC)
-        pcrs = read_pcr_bytes(
-            self._read(pcrs_name), source=pcrs_name, selection=parse_attest(attest).pcr_select
-        )
+        parsed = parse_attest(attest)
+        pcrs = read_pcr_bytes(self._read(pcrs_name), source=pcrs_name, selection=parsed.pcr_select)
         same_key = self._known_key(key)
         earlier = self.before.quote if self.before and same_key else None
         found = verify_quote(
-            attest,
+            parsed,
             self._read(layout.SIGNATURE),
             key,
             qualifying_data=_nonce(self._read(layout.NONCE)),
@@ -262,26 +263,30 @@ class _Work:
         if found.policy is not None:
             self.take(found.policy)
 
-    def _event_log(self, name: str, pcrs: Pcrs) -> None:
-        from excise.evidence.eventlog_verify import verify_event_log
-
-        data = self.folder.read(name, limit_bytes=LOG_BYTES)
-        boot = {
-            bank: {index: value for index, value in values.items() if index != IMA_PCR}
-            for bank, values in pcrs.items()
-        }
-        given = {bank: values for bank, values in boot.items() if values}
-        self.take(as_judged(verify_event_log(data, pcrs=given, source=name)))
+    def _event_log(self, name: str) -> None:
+        self._boot_log(
+            name,
+            {
+                bank: kept
+                for bank, values in self.proven.items()
+                if (kept := {index: value for index, value in values.items() if index != IMA_PCR})
+            },
+        )
 
     def _ccel(self, name: str) -> None:
-        from excise.evidence.eventlog_verify import verify_event_log
-
-        data = self.folder.read(name, limit_bytes=LOG_BYTES)
         values: Pcrs = {}
         if layout.RTMRS in self.evidence.files:
             rtmrs = read_pcr_bytes(self._read(layout.RTMRS), source=layout.RTMRS)
             values = {b: {i + 1: v for i, v in held.items()} for b, held in rtmrs.items()}
-        self.take(as_judged(verify_event_log(data, pcrs=values, source=name)))
+        self._boot_log(name, values)
+
+    def _boot_log(self, name: str, values: Pcrs) -> None:
+        from excise.fleet.boot_logs import judge_boot_log
+
+        data = self.folder.read(name, limit_bytes=LOG_BYTES)
+        found, kept = judge_boot_log(data, values=values, name=name, before=self.before)
+        self.take(found)
+        self.boot_logs.append(kept)
 
     def _captures(self) -> None:
         known = self.before.captures if self.before else {}
@@ -353,7 +358,13 @@ class _Work:
             quote=self.quote or (before.quote if before else None),
             key_sha256=self.key_sha256 or (before.key_sha256 if before else None),
             captures=self.capture_states,
+            boot_log=self._kept_boot_log(),
         )
+
+    def _kept_boot_log(self) -> BootLogState | None:
+        """Return what the only log was judged by: a row says not which of two logs it is of."""
+        failed = self.verdicts.get("eventlog") is Outcome.FAILED
+        return None if failed or len(self.boot_logs) != 1 else self.boot_logs[0]
 
 
 def _nonce(data: bytes) -> bytes:

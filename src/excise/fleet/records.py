@@ -79,6 +79,20 @@ class CaptureState(msgspec.Struct, frozen=True, kw_only=True):
     costs: tuple[CostRow, ...]
 
 
+class BootLogState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a boot log was judged by, so that it is not replayed again while nothing of it changed.
+
+    Its checks are those of the round.
+
+    Attributes:
+        fingerprint: Digest of the log, of the values it was held to, and of what judged it.
+        verdict: PASSED or NOT_COVERED.
+    """
+
+    fingerprint: str
+    verdict: Outcome
+
+
 class HostState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is known of a host after a round.
 
@@ -99,6 +113,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
         quote: Its last quote (TPMS_ATTEST).
         key_sha256: Digest of its attestation key, as first seen.
         captures: What its captures hold, by name.
+        boot_log: What its boot log was judged by; None where it has none or two, or it failed.
     """
 
     host: str
@@ -118,6 +133,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     quote: bytes | None = None
     key_sha256: str | None = None
     captures: dict[str, CaptureState] = {}
+    boot_log: BootLogState | None = None
 
     def encode(self) -> bytes:
         """Return the state as JSON; bytes of names that are no UTF-8 are escaped."""

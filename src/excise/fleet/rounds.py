@@ -210,6 +210,7 @@ def verify_fleet(
             work.run(left)
     except KeyboardInterrupt:
         interrupted = True
+        work.settle()
     except HostError as error:
         if not work.encoded:
             raise
@@ -240,6 +241,7 @@ class _Round:
     engine: Engine
     progress: Callable[[Progress], None] | None
     encoded: dict[str, bytes] = field(default_factory=dict)
+    keeping: Mapping[str, bytes] = field(default_factory=dict)
     read: dict[str, bytes] = field(default_factory=dict)
     suspects: deque[str] = field(default_factory=deque)
     alone: str | None = None
@@ -322,7 +324,7 @@ class _Round:
             self.suspects.append(host)
             return
         what = f"its worker died {self.deaths[host]} times"
-        self._keep({host: _error_state(host, what, self._known(host)).encode()})
+        self._keep({host: error_state(host, what, self._known(host)).encode()})
 
     def _submit(self, running: dict[Future[Batch], list[str]], names: list[str]) -> None:
         running[self.engine.submit(self._jobs(names))] = names
@@ -365,7 +367,7 @@ class _Round:
             self._died_alone(host)
             return
         what = f"the worker failed: {error}"
-        self._keep({host: _error_state(host, what, self._known(host)).encode()})
+        self._keep({host: error_state(host, what, self._known(host)).encode()})
 
     def _renew(self) -> None:
         self.in_vain += 1
@@ -384,8 +386,16 @@ class _Round:
         except FormatError:
             return None
 
+    def settle(self) -> None:
+        """Count what was kept of the states that an interrupt met on their way to the store."""
+        if self.store is None:
+            return
+        kept = self.store.get(list(self.keeping))
+        self.encoded.update(self.keeping.items() & kept.items())
+
     def _keep(self, states: Mapping[str, bytes]) -> None:
         if self.store is not None:
+            self.keeping = states
             self.store.put(states)
         self.encoded.update(states)
         for outline in map(outline_of, states.values()):
@@ -407,7 +417,7 @@ class _Round:
         )
 
 
-def _error_state(host: str, what: str, before: HostState | None) -> HostState:
+def error_state(host: str, what: str, before: HostState | None) -> HostState:
     """Return the state of a host that could not be looked at; what was known of it stays."""
     import msgspec
 
