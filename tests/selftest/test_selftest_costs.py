@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from excise.campaign.selftest_bench import TWIN, library_subject, run_bench
+from excise.campaign.selftest_bench import TWIN, run_bench
+from excise.campaign.selftest_subjects import library_subject
 from excise.capture.journal import Event, Record, Run
 from excise.capture.manifest import Manifest
 from excise.collect.selftest.libraries import LIBRARIES, look_for
@@ -212,7 +213,7 @@ def test_starts_of_libgcrypt_are_explained_by_its_own_log(tmp_path: Path) -> Non
         [subject],
         tmp_path / "bench",
         blocks=3,
-        on_run=lambda done, total, task: calls.append((done, total, task)),
+        on_step=lambda task, done, total: calls.append((done, total, task)),
     )
     assert calls[-1][:2] == (12, 12)
     dataset = load_capture(tmp_path / "bench")

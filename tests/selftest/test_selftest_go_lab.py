@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from excise.campaign.selftest_bench import go_subject, run_bench
+from excise.campaign.selftest_bench import run_bench
 from excise.campaign.selftest_commands import OFF_ARM, ON_ARM, plan_commands
+from excise.campaign.selftest_subjects import go_subject
 from excise.collect.selftest.golang import INTEGRITY, GoProgram, find_go, go_tree, start_go
 from excise.collect.selftest.openssl import OFF, ON
 from excise.collect.selftest.tree import KEYRING, Tree, host_tree

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from excise.campaign.run import run_campaign
-from excise.campaign.selftest_bench import openssl_subject, run_bench
+from excise.campaign.selftest_bench import run_bench
 from excise.campaign.selftest_commands import CACHED_ARM, ON_ARM, baselines_of, plan_commands
 from excise.campaign.selftest_kernel import boot_kernels
+from excise.campaign.selftest_subjects import openssl_subject
 from excise.collect.selftest.openssl import CACHED, ON, Provider, clean_environment, find_provider
 from excise.collect.selftest.tree import KEYRING, Tree, make_tree
 from excise.collect.selftest.verdict import Answer, check_command

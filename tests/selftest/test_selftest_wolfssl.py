@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from excise.campaign.selftest_bench import run_bench, wolfssl_subject
+from excise.campaign.selftest_bench import run_bench
+from excise.campaign.selftest_subjects import wolfssl_subject
 from excise.collect.selftest.callgrind import present
 from excise.collect.selftest.tree import Tree
 from excise.collect.selftest.wolfssl import look_for_wolfssl

@@ -6,11 +6,11 @@ differ by less than a hundredth, from what runs beside the start of the first pr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from excise.collect.selftest.kernel import KernelTests, kernel_tests
+from excise.collect.selftest.tree import OnStep
 from excise.lab import Machine, Plan, preset, run_guest
 from excise.lab.plan import Step
 
@@ -44,9 +44,7 @@ class KernelBoot:
     dmesg: bytes
 
 
-def boot_kernels(
-    series: str, *, on_step: Callable[[str, int, int], None] | None = None
-) -> list[KernelBoot]:
+def boot_kernels(series: str, *, on_step: OnStep | None = None) -> list[KernelBoot]:
     """Boot a kernel in each state and return what it did.
 
     Args:

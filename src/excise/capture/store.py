@@ -260,8 +260,18 @@ def _lock(fd: int, *, source: str) -> None:
             return
 
 
-def require_free(path: Path) -> None:
+def remove_capture(path: Path) -> None:
+    """Remove the capture folder at a path, if there is one; anything else is left."""
+    if (path / MANIFEST).is_file():
+        shutil.rmtree(path)
+
+
+def require_free(path: Path, *, hint: str = "Give another path with -o") -> None:
     """Check that a new capture can be made at a path, as far as that is seen before it is made.
+
+    Args:
+        path: Folder to be.
+        hint: What to do where it is taken.
 
     Raises:
         OutputError: If the path is taken, or as `require_place`.
@@ -271,7 +281,7 @@ def require_free(path: Path) -> None:
     except OSError as error:
         raise unwritable(error, source=path) from error
     if taken:
-        raise OutputError("already exists", source=str(path), hint="Give another path with -o")
+        raise OutputError("already exists", source=str(path), hint=hint)
     require_place(path)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,14 +22,8 @@ from excise.cli.options import (
     print_report,
 )
 from excise.cli.steps import steps_bar
-from excise.errors import HostError, OutputError, UsageError
+from excise.errors import UsageError
 from excise.units import parse_percentage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from excise.campaign.selftest_bench import Subject
-    from excise.collect.selftest.tree import Tree
 
 app = typer.Typer(
     name="selftest",
@@ -110,29 +103,27 @@ def bench(
     """
     from excise.campaign.selftest_bench import run_bench
     from excise.campaign.selftest_kernel import boot_kernels
+    from excise.campaign.selftest_subjects import find_subjects
+    from excise.capture.store import remove_capture, require_free
+    from excise.collect.selftest.callgrind import profile_starts
     from excise.collect.selftest.emulate import counted_loads
     from excise.collect.selftest.kernel import host_kernel_tests
     from excise.collect.selftest.openssl import CACHED, ON
     from excise.cost.selftest_counted import counted_costs
     from excise.report.selftest import build_bench
 
-    path = _output_path(output, force=force)
+    path = Path(output)
+    if force:
+        remove_capture(path)
+    require_free(path, hint="Give another path with -o, or --force")
     with (
         steps_bar(progress) as on_step,
         tempfile.TemporaryDirectory(prefix="excise-fips-") as folder,
     ):
-        wanted = _wanted(library or [])
-        trees = _trees(tree or [], on_step) if "openssl" in wanted else []
-        subjects, present = _subjects(trees, wanted, Path(folder), use=use)
-        more = _subjects_of_trees(tree or [], wanted, on_step)
-        subjects, present = [*subjects, *more[0]], [*present, *more[1]]
-        if not subjects:
-            reasons = "; ".join(f"{each.library}: {each.note}" for each in present)
-            raise HostError(
-                f"no library with self-tests that can be measured is here ({reasons})",
-                hint="Try --tree trixie, which brings OpenSSL's FIPS provider",
-            )
-        profiles = _profiles(present, on_step) if callgrind else []
+        subjects, present = find_subjects(
+            tree or [], libraries=library or [], folder=Path(folder), use=use, on_step=on_step
+        )
+        profiles = profile_starts(present, on_step=on_step) if callgrind else []
         counted = [
             load
             for suite in tree or ["trixie"]
@@ -146,7 +137,7 @@ def bench(
             blocks=blocks,
             seed=seed,
             raw={f"dmesg-{boot.state.replace(' ', '-')}": boot.dmesg for boot in boots},
-            on_run=lambda done, total, task: on_step(task, done, total),
+            on_step=on_step,
         )
     report = build_bench(
         open_dataset(str(path)),
@@ -161,123 +152,6 @@ def bench(
     )
     print_report(report, format_name=format_name, as_json=as_json)
     typer.echo(f"Wrote {path}; `excise attribute {path}` has every child", err=True)
-
-
-def _output_path(name: str, *, force: bool) -> Path:
-    path = Path(name)
-    if path.exists() and force and (path / "manifest.json").is_file():
-        shutil.rmtree(path)
-    elif path.exists():
-        raise OutputError(
-            "already exists", source=name, hint="Give another path with -o, or --force"
-        )
-    return path
-
-
-def _trees(suites: list[str], on_step: Callable[[str, int, int], None]) -> list[Tree]:
-    from excise.collect.selftest.tree import host_tree, make_tree
-
-    return [host_tree(), *(make_tree(suite, on_step=on_step) for suite in suites)]
-
-
-def _wanted(names: list[str]) -> list[str]:
-    """Return the libraries to look for: those that are named, or all.
-
-    Raises:
-        UsageError: If a name is that of none.
-    """
-    from excise.collect.selftest.libraries import LIBRARIES
-
-    known = ["openssl", *(each.name for each in LIBRARIES), "wolfssl", "go"]
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"no library is called {unknown[0]!r}", hint=f"Known: {', '.join(known)}")
-    return names or known
-
-
-def _subjects(
-    trees: list[Tree], wanted: list[str], folder: Path, *, use: bool
-) -> tuple[list[Subject], list[Any]]:
-    """Return what can be measured of OpenSSL and of this host's libraries, and what was sought."""
-    from excise.campaign.selftest_bench import library_subject, openssl_subject
-    from excise.collect.selftest.libraries import BY_CALLBACK, LIBRARIES, Presence, look_for
-    from excise.collect.selftest.openssl import find_provider
-
-    subjects: list[Subject] = []
-    present: list[Presence] = []
-    for place in trees:
-        name = "openssl" if place.loader is None else f"openssl of {place.suite}"
-        try:
-            own = folder / place.suite
-            own.mkdir()
-            provider = find_provider(place, folder=own)
-        except HostError as error:
-            present.append(Presence(library=name, state="absent", note=f"{error.reason}."))
-            continue
-        subject = openssl_subject(provider, use=use)
-        subjects.append(subject)
-        present.append(
-            Presence(library=name, state="measured", version=provider.version, method=BY_CALLBACK)
-        )
-    for switch in LIBRARIES:
-        if switch.name not in wanted:
-            continue
-        found = look_for(switch)
-        present.append(found)
-        if found.state == "measured":
-            subjects.append(library_subject(switch, version=found.version))
-    return subjects, present
-
-
-def _subjects_of_trees(
-    suites: list[str], wanted: list[str], on_step: Callable[[str, int, int], None]
-) -> tuple[list[Subject], list[Any]]:
-    """Return what can be measured of wolfSSL and Go, here and in each suite."""
-    from excise.campaign.selftest_bench import go_subject, wolfssl_subject
-    from excise.collect.selftest.golang import go_tree, look_for_go
-    from excise.collect.selftest.libraries import Presence
-    from excise.collect.selftest.wolfssl import look_for_wolfssl, wolfssl_tree
-
-    subjects: list[Subject] = []
-    present: list[Presence] = []
-    for suite in [None, *suites]:
-        for name, make in (("wolfssl", wolfssl_tree), ("go", go_tree)):
-            if name not in wanted:
-                continue
-            try:
-                place = make(suite, on_step=on_step) if suite else None
-            except HostError as error:
-                row = Presence(library=f"{name} of {suite}", state="absent", note=error.reason)
-                present.append(row)
-                continue
-            if name == "go":
-                found, program = look_for_go(place)
-                subjects += [go_subject(program)] if program else []
-            else:
-                found = look_for_wolfssl(place)
-                if found.state != "absent":
-                    subjects.append(wolfssl_subject(found, tree=place))
-            present.append(found)
-    return subjects, present
-
-
-def _profiles(present: list[Any], on_step: Callable[[str, int, int], None]) -> list[Any]:
-    """Return instructions of the start of each library that is here, off and forced."""
-    from excise.collect.selftest import callgrind
-    from excise.collect.selftest.libraries import LIBRARIES
-
-    here = {each.library for each in present if each.state != "absent"}
-    starts = [
-        (switch, forced)
-        for switch in LIBRARIES
-        if switch.name in here
-        for forced in (False, True)
-        if switch.environment or not forced
-    ]
-    found = []
-    for done, (switch, forced) in enumerate(starts if callgrind.present() else []):
-        on_step(f"counting {switch.name}", done, len(starts))
-        found.append(callgrind.profile_start(switch, forced=forced))
-    return found
 
 
 @app.command("check")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,11 +136,12 @@ def bench(
     Example: excise tpm bench -T swtpm:path=/run/swtpm.sock -o tpm.excise
     """
     from excise.campaign.tpm_bench import run_tpm_bench
+    from excise.capture.store import remove_capture
     from excise.report.tpm import build_bench
 
     path = Path(output)
-    if force and (path / "manifest.json").is_file():
-        shutil.rmtree(path)
+    if force:
+        remove_capture(path)
     with steps_bar(progress) as on_step:
         done = run_tpm_bench(
             _tcti(tcti),

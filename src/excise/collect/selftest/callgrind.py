@@ -12,15 +12,16 @@ import shutil
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Final
 
-from excise.collect.selftest.libraries import Switch
+from excise.collect.selftest.libraries import LIBRARIES, Presence, Switch
 from excise.collect.selftest.native import LIBRARY_START, helper
 from excise.collect.selftest.openssl import clean_environment
-from excise.collect.selftest.tree import Tree, host_tree
+from excise.collect.selftest.tree import OnStep, Tree, host_tree
 from excise.errors import FormatError, HostError
 
 # Names that libraries give to what runs their self-tests.
@@ -111,6 +112,28 @@ def profile_start(switch: Switch, *, forced: bool, tree: Tree | None = None) -> 
         objects=dict(sorted(objects.items(), key=lambda item: -item[1])),
         self_tests=tuple(sorted(tests, key=lambda each: -each.inclusive)),
     )
+
+
+def profile_starts(found: Sequence[Presence], *, on_step: OnStep) -> list[Profile]:
+    """Return what the start of each library that is here executes, as usual and forced.
+
+    Args:
+        found: Which libraries are here.
+        on_step: Called with what is being done, starts done and starts in all.
+
+    Raises:
+        HostError: If a start fails under callgrind.
+    """
+    if not present():
+        return []
+    here = {each.library for each in found if each.state != "absent"}
+    switches = [switch for switch in LIBRARIES if switch.name in here]
+    starts = list(product(switches, (False, True)))
+    profiles = []
+    for done, (switch, forced) in enumerate(starts):
+        on_step(f"counting {switch.name}", done, len(starts))
+        profiles.append(profile_start(switch, forced=forced))
+    return profiles
 
 
 def read_callgrind(text: str) -> Iterator[Symbol]:
