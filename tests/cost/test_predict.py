@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -295,6 +296,43 @@ def test_fitted_boots_are_predicted_with_another_tpm_and_other_banks() -> None:
         "200 entries, none, slow",
     ]
     assert both[2].predicted_ns == there.predicted_ns
+
+
+def test_how_well_another_tpms_extend_is_known_is_in_the_interval() -> None:
+    own = units(none=plain(10 * MS))
+    random = np.random.default_rng(3)
+    counts = [100, 200, 400] * 4
+    boots = [boot("none", n, S + n * 8 * MS + random.normal(0, 20 * MS)) for n in counts]
+    model = fit_boots(boots, units=own)
+
+    def half_of(cost: UnitCost) -> tuple[float, str]:
+        other = UnitCosts(name="other", costs={"none": cost})
+        found = model.predict(entries=400, mode="none", units=other)
+        assert found.low_ns is not None
+        assert found.high_ns is not None
+        assert found.predicted_ns == pytest.approx((found.low_ns + found.high_ns) / 2)
+        return (found.high_ns - found.low_ns) / 2, found.interval
+
+    fit, only = half_of(plain(10 * MS))
+    assert only == "95 % of the fit"
+    # A proxy that was 24 % off is so in each of the 400 extends, of which the overlap counts.
+    proxy, words = half_of(plain(10 * MS, error_ratio=0.24))
+    assert proxy == pytest.approx(fit + 0.24 * 10 * MS * 400 * (model.overlap or 0))
+    assert words == "95 % of the fit and largest known error"
+    # A bench has a spread, which does not depend on that of the boots.
+    bench, words = half_of(plain(10 * MS, sd_ns=1 * MS, n=30))
+    alone = 2.0452 * 1 * MS * math.sqrt(400 + 400**2 / 30) * (model.overlap or 0)
+    assert bench == pytest.approx(math.hypot(fit, alone), rel=1e-3)
+    assert words == "95 %"
+
+
+def test_a_prediction_far_beyond_the_boots_says_how_far() -> None:
+    boots = [boot("none", n, S + n * 8 * MS) for n in (100, 200, 1200, 1200)]
+    model = fit_boots(boots)
+    near = render_text(build_prediction([model.predict(entries=2400, mode="none")], model=model))
+    assert "that any boot had" not in near
+    far = build_prediction([model.predict(entries=12_313, mode="none")], model=model)
+    assert "12,313 entries are 10 times the 1,200 that any boot had" in render_text(far, width=200)
 
 
 def test_another_tpm_or_banks_need_the_costs_of_the_boots_own_and_entries() -> None:

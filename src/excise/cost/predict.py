@@ -129,7 +129,8 @@ class Prediction:
     Attributes:
         low_ns: Lower end of the interval, None where nothing tells the spread.
         high_ns: Upper end.
-        interval: What the interval is: `95 %`, or `largest known error`; "" without one.
+        interval: What the interval is: `95 %`, `95 % of the fit`, `largest known error`, or the
+            last two together; "" without one.
         doubtful: Whether it comes from a fit that cannot be, which leaves no interval either.
         unit_ns: Cost of one entry that it was made with, overlap included.
         base_ns: What is there without any entry, None where only the added time is predicted.
@@ -175,6 +176,7 @@ class BootModel:
         degrees: Boots less fitted numbers; 0 leaves no interval.
         residual_sd_ns: Standard deviation of the residuals, None for `degrees` 0.
         known: Each fitted boot: fitted beside measured.
+        most_entries: Most entries of one of these boots.
         notes: What must be known to read the fit right.
         doubts: Why the fit cannot be, such as for a TPM that the boots did not have: nothing that
             is predicted by it has an interval then.
@@ -188,6 +190,7 @@ class BootModel:
     degrees: int
     residual_sd_ns: float | None
     known: Sequence[Prediction]
+    most_entries: int
     notes: Sequence[str] = ()
     doubts: Sequence[str] = ()
     _columns: Sequence[str] = ()
@@ -217,8 +220,9 @@ class BootModel:
     ) -> Prediction:
         """Return what a boot with so many entries would take, with its 95 % interval.
 
-        The interval is that of one new boot: of the fitted line and of a boot's own spread. How
-        well the costs of another TPM or of further banks are known is not in it.
+        The interval is that of one new boot: of the fitted line and of a boot's own spread, and,
+        for another TPM, of how well the cost of its extend is known. How well that of further
+        banks is known is not in it.
 
         Args:
             entries: Measurements.
@@ -282,9 +286,14 @@ class BootModel:
         """Return a boot of the same base and overlap, with a TPM or banks of other costs."""
         self._own_units()
         assert self.overlap is not None, "a fit with the costs of a TPM has an overlap"
-        extend_ns = units.of(mode).mean_ns + _banks_ns(units, banks)
+        cost = units.of(mode)
+        extend_ns = cost.mean_ns + _banks_ns(units, banks)
         predicted = self.base_ns + entries * extend_ns * self.overlap
         half = self._half_width(np.array([1.0, entries * extend_ns]))
+        interval = "" if half is None else "95 % of the fit"
+        if half is not None and units is not self._units:
+            known = _half_width_added(cost, entries, abs(self.overlap))
+            half, interval = _together(half, known, cost)
         return Prediction(
             name=name or f"{entries} entries, {mode}",
             mode=mode,
@@ -293,7 +302,7 @@ class BootModel:
             unit_ns=extend_ns * self.overlap,
             low_ns=None if half is None else predicted - half,
             high_ns=None if half is None else predicted + half,
-            interval="" if half is None else "95 % of the fit",
+            interval=interval,
             base_ns=self.base_ns,
             basis=f"{self.boots} boots, with the extends of {units.name}",
             doubtful=bool(self.doubts),
@@ -364,6 +373,7 @@ def fit_boots(
         degrees=degrees,
         residual_sd_ns=residual_sd_ns,
         known=(),
+        most_entries=most,
         notes=tuple(_fit_notes(len(boots), columns, share, costs, doubtful=bool(doubted))),
         doubts=doubted,
         _columns=tuple(columns),
@@ -479,6 +489,19 @@ def _banks_ns(units: UnitCosts, banks: int | None) -> float:
 
 def _interval_name(cost: UnitCost) -> str:
     return "95 %" if cost.error_ratio is None else "largest known error"
+
+
+def _together(fit: float, known: float | None, cost: UnitCost) -> tuple[float, str]:
+    """Return half of the interval of a fit with another TPM's cost, and what it is.
+
+    The spread of a bench does not depend on that of the boots; a known error is no spread, and is
+    added whole.
+    """
+    if known is None:
+        return fit, "95 % of the fit"
+    if cost.error_ratio is None:
+        return math.hypot(fit, known), "95 %"
+    return fit + known, "95 % of the fit and largest known error"
 
 
 def _half_width_added(cost: UnitCost, entries: int, overlap: float) -> float | None:

@@ -6,7 +6,7 @@ for what the boots have in common, which here is not what the model takes for it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,8 @@ _SLACK: Final = 0.05
 # A cost that is below nothing by less than this share of a boot is nothing.
 _NOTHING_RATIO: Final = 1e-3
 _HARDLY: Final = 2.0
+# Beyond so many times the entries of the largest boot a prediction says how far it reaches.
+_FAR: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +88,20 @@ def doubts(
             f"only 0 % to 100 % can: {why}. Give theirs with --tpm, or leave --tpm out."
         )
     return tuple(found)
+
+
+def beyond(entries: Sequence[int], *, most: int) -> str:
+    """Return how far predictions reach beyond the boots they come from; "" where they do not.
+
+    Args:
+        entries: Entries of each prediction.
+        most: Most entries of one boot of the fit.
+    """
+    far = max(entries, default=0)
+    if far <= _FAR * most:
+        return ""
+    times = f"{far / most:,.0f} times the {most:,}" if most else "far more than the none"
+    return (
+        f"{far:,} entries are {times} that any boot had: that each further one lengthens a "
+        "boot as those did is taken for granted."
+    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from excise.cost.predict import BootModel, Prediction, UnitCosts
-from excise.cost.predict_doubts import overlap_text
+from excise.cost.predict_doubts import beyond, overlap_text
 from excise.cost.predict_known import KnownCases
 from excise.report.model import Block, Cell, Chart, Column, Paragraph, Report, Section, Table
 from excise.report.tables import DASH, value_cell
@@ -38,6 +38,8 @@ def build_prediction(
             Paragraph(text=sentence(each), kind="plain" if each.doubtful else "result")
             for each in predictions
         ]
+        if model and (reach := beyond([p.entries for p in predictions], most=model.most_entries)):
+            blocks.append(Paragraph(text=reach, kind="warning"))
         blocks += [Paragraph(text=text) for text in assumptions]
         blocks += [Paragraph(text=text) for each in units for text in each.notes]
         blocks.append(predictions_table(predictions))
@@ -97,7 +99,7 @@ def predictions_table(found: Sequence[Prediction], *, name: str = "predictions")
     if measured:
         columns.append(Column(name="measured_ns", heading="Measured", value_unit="ns"))
         columns.append(Column(name="error_ns", heading="Error", value_unit="ns"))
-        columns.append(Column(name="error_ratio", heading="of it"))
+        columns.append(Column(name="error_ratio", heading="Error %"))
     return Table(
         name=name,
         columns=columns,
