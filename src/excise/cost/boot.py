@@ -124,19 +124,12 @@ def boot_rows(dataset: Dataset) -> list[BootRow]:
     return found
 
 
-def boot_parts(dataset: Dataset, *, layers: Sequence[str] = ()) -> list[BootPart]:
-    """Return what is inside the boots of a dataset, the longest first.
-
-    Args:
-        dataset: Boots.
-        layers: Only these; all but stages and counts if empty.
-    """
+def boot_parts(dataset: Dataset) -> list[BootPart]:
+    """Return what is inside the boots of a dataset, but stages and counts; the longest first."""
     runs = _runs(dataset, tasks=(BOOT, UNITS, "boot-kernel", *_TASKS))
     events = (
         dataset.events.filter(
-            (pl.col("unit") == "ns")
-            & (pl.col("layer").cast(pl.String) != _STAGE)
-            & (pl.col("layer").cast(pl.String).is_in(list(layers)) if layers else pl.lit(True))
+            (pl.col("unit") == "ns") & (pl.col("layer").cast(pl.String) != _STAGE)
         )
         .with_columns(pl.col("layer", "event").cast(pl.String))
         .join(runs.select("sequence", "configuration"), on="sequence")

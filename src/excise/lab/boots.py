@@ -180,7 +180,6 @@ def run_boots(
     output: Path,
     title: str,
     version: str = "",
-    baseline: str | None = None,
     parallel: int = 1,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> list[GuestFailure]:
@@ -189,13 +188,12 @@ def run_boots(
     A capture of the same boots that was cut short is continued: boots it holds are not repeated.
 
     Args:
-        arms: Configurations.
+        arms: Configurations; others are compared with the first.
         machine: The machine that all have in common; see `boot_machine`.
         boots: Boots of each.
         output: The capture.
         title: Its title.
         version: Version of excise, for the capture.
-        baseline: Configuration that others are compared with; the first by default.
         parallel: Guests at a time.
         on_progress: Called at each stage of each guest.
 
@@ -210,7 +208,7 @@ def run_boots(
         jobs=list(jobs.values()),
         arms=arms,
         title=title,
-        baseline=baseline or arms[0].configuration,
+        baseline=arms[0].configuration,
         version=version,
     ) as capture:
         planned = in_rounds(list(jobs.values()), boots=boots, done=capture.done)

@@ -55,7 +55,6 @@ def preset_jobs(
     *,
     presets: Sequence[str],
     only: tuple[str, ...] = (),
-    batches: int | None = None,
 ) -> list[GuestJob]:
     """Return the guests that compare presets on one kernel; the first preset is the baseline.
 
@@ -68,7 +67,7 @@ def preset_jobs(
             configuration=name,
             machine=_counting(machine),
             preset=preset_of(name),
-            plan=syscalls(preset_of(name), only=only, batches=batches),
+            plan=syscalls(preset_of(name), only=only),
         )
         for name in presets
     ]
@@ -79,7 +78,6 @@ def kernel_jobs(
     *,
     preset: str = "none",
     only: tuple[str, ...] = (),
-    batches: int | None = None,
 ) -> list[GuestJob]:
     """Return the guests that compare kernels under one preset; the first kernel is the baseline.
 
@@ -88,7 +86,7 @@ def kernel_jobs(
     """
     _refuse_repeated([machine.kernel for machine in machines], what="kernel")
     found = preset_of(preset)
-    plan = syscalls(found, only=only, batches=batches)
+    plan = syscalls(found, only=only)
     return [
         GuestJob(configuration=m.kernel, machine=_counting(m), preset=found, plan=plan)
         for m in machines

@@ -24,12 +24,11 @@ _CLAUSES: Final = {
 }
 
 
-def verify_ima(result: GuestResult, *, list_name: str = _LIST) -> ImaAppraisal:
+def verify_ima(result: GuestResult) -> ImaAppraisal:
     """Return whether the guest's IMA list leads to its PCR 10 in every bank.
 
     Args:
         result: A guest that ran in TPM mode.
-        list_name: Which of its lists.
 
     Raises:
         UsageError: If the guest had no TPM or no list.
@@ -39,9 +38,9 @@ def verify_ima(result: GuestResult, *, list_name: str = _LIST) -> ImaAppraisal:
     from excise.evidence.pcr import read_pcr_bytes
 
     pcrs = result.evidence.get(_PCRS)
-    listed = result.evidence.get(list_name)
+    listed = result.evidence.get(_LIST)
     if pcrs is None or listed is None:
-        missing = "PCRs" if pcrs is None else list_name
+        missing = "PCRs" if pcrs is None else _LIST
         raise UsageError(
             f"the guest {result.configuration} brought back no {missing}",
             hint='Run it with mode = "tpm" and a preset that measures',

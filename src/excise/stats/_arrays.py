@@ -65,7 +65,7 @@ def as_positive(values: ArrayLike, *, name: str = "values") -> FloatArray:
     return array
 
 
-def as_labels(labels: ArrayLike, *, size: int, name: str = "blocks") -> NDArray[Any]:
+def as_labels(labels: ArrayLike, *, size: int) -> NDArray[Any]:
     """Return block labels as an array, one for each value.
 
     Raises:
@@ -73,7 +73,7 @@ def as_labels(labels: ArrayLike, *, size: int, name: str = "blocks") -> NDArray[
     """
     array = np.asarray(labels)
     if array.shape != (size,):
-        raise UsageError(f"{name} have shape {array.shape}, but there are {size} values")
+        raise UsageError(f"blocks have shape {array.shape}, but there are {size} values")
     return array
 
 

@@ -50,11 +50,6 @@ class Summary:
     p99_interval: Interval | None
     confidence: float
 
-    @property
-    def sd_ratio(self) -> float | None:
-        """Coefficient of variation, sd over mean; None when the mean is not above zero."""
-        return self.sd / self.mean if self.mean > 0 else None
-
 
 def summarise(
     values: ArrayLike, *, confidence: float = 0.95, assume_independent: bool = False

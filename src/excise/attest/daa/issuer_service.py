@@ -28,13 +28,12 @@ class GroupDescription(msgspec.Struct, frozen=True):
     rule: dict[str, str | bool | None]
 
 
-def issuer_app(issuer: IssuerFolder, desk: JoinDesk, *, limits: Limits = LIMITS) -> Starlette:
+def issuer_app(issuer: IssuerFolder, desk: JoinDesk) -> Starlette:
     """Return the application of an issuer.
 
     Args:
         issuer: The issuer's keys and rule.
         desk: Where members join it.
-        limits: What it takes from clients.
     """
 
     async def group(_request: Request) -> Response:
@@ -62,5 +61,5 @@ def issuer_app(issuer: IssuerFolder, desk: JoinDesk, *, limits: Limits = LIMITS)
             Route("/daa/v1/join/{session}/key", present, methods=["POST"]),
             Route("/daa/v1/join/{session}/activation", activate, methods=["POST"]),
         ],
-        limits=limits,
+        limits=LIMITS,
     )

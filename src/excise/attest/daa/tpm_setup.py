@@ -230,7 +230,7 @@ def _template(policy: bytes, *, quoting: bool) -> TPM2B_PUBLIC:
     return public
 
 
-def find_key(tcti: str, *, handle: int, selection: Selection | None = None) -> TpmKeyPlace:
+def find_key(tcti: str, *, handle: int) -> TpmKeyPlace:
     """Return the place of a key that is in the TPM already, such as one another program made.
 
     Raises:
@@ -239,12 +239,7 @@ def find_key(tcti: str, *, handle: int, selection: Selection | None = None) -> T
     with open_tpm(tcti) as tpm:
         object_ = patiently(lambda: tpm.tr_from_tpmpublic(handle))
         public, *_ = patiently(lambda: tpm.read_public(object_))
-        return TpmKeyPlace(
-            tcti=tcti,
-            handle=handle,
-            public=bytes(public.marshal()),
-            selection=dict(selection or {}),
-        )
+        return TpmKeyPlace(tcti=tcti, handle=handle, public=bytes(public.marshal()), selection={})
 
 
 def selection_text(selection: Selection) -> str:

@@ -137,15 +137,12 @@ class SensorVerifier:
         return state
 
 
-def sensor_app(
-    verifier: SensorVerifier, *, database: Database | None = None, limits: Limits = LIMITS
-) -> Starlette:
+def sensor_app(verifier: SensorVerifier, *, database: Database | None = None) -> Starlette:
     """Return the application.
 
     Args:
         verifier: What it works with.
         database: Closed when the application ends; None where the caller closes it.
-        limits: What it takes from clients.
     """
 
     async def open_session(_request: Request) -> Response:
@@ -183,7 +180,7 @@ def sensor_app(
             Route(f"{SESSIONS}/{{session}}/evidence", evidence, methods=["POST"]),
             Route(f"{TRANSACTIONS}/{{transaction}}", result),
         ],
-        limits=limits,
+        limits=LIMITS,
         lifespan=lifespan,
     )
 

@@ -139,19 +139,19 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 def make_app(
     routes: Sequence[BaseRoute],
     *,
-    limits: Limits | None = None,
+    limits: Limits,
     lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None,
 ) -> Starlette:
     """Return an application whose requests are bounded and whose errors are problem+json.
 
     Args:
         routes: Its routes.
-        limits: What it takes from clients; the defaults when None.
+        limits: What it takes from clients.
         lifespan: What to open before the first request and close after the last.
     """
     return Starlette(
         routes=list(routes),
-        middleware=[Middleware(_BoundedBodies, limits=limits or Limits())],
+        middleware=[Middleware(_BoundedBodies, limits=limits)],
         exception_handlers={
             ExciseError: handle,
             Problem: handle,

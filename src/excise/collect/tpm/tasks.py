@@ -200,11 +200,9 @@ def bank_tasks(banks: Sequence[int]) -> list[Task]:
     ]
 
 
-def _plain(
-    name: str, *, handles: bytes = b"", parameters: bytes = b""
-) -> Callable[[Bench, str], Done]:
+def _plain(name: str, parameters: bytes = b"") -> Callable[[Bench, str], Done]:
     def run(bench: Bench, _mode: str) -> Done:
-        return [bench.link.send(name, handles=handles, parameters=parameters)], []
+        return [bench.link.send(name, parameters=parameters)], []
 
     return run
 
@@ -397,16 +395,16 @@ TASKS: Final = (
     Task(name="GetTestResult", run=_plain("GetTestResult")),
     Task(
         name="GetCapability",
-        run=_plain("GetCapability", parameters=u32(6) + u32(0x105) + u32(1)),
+        run=_plain("GetCapability", u32(6) + u32(0x105) + u32(1)),
     ),
     Task(name="ReadClock", run=_plain("ReadClock"), commands=("ReadClock",)),
-    Task(name="GetRandom (32 B)", run=_plain("GetRandom", parameters=u16(32))),
+    Task(name="GetRandom (32 B)", run=_plain("GetRandom", u16(32))),
     Task(name="PCR_Read", run=_pcr_read),
     Task(name=EXTEND, run=extend, modes=MODES),
     Task(name="null primary, once a boot", run=_null_primary),
     Task(
         name="Hash (256 B)",
-        run=_plain("Hash", parameters=sized(bytes(256)) + u16(SHA256) + u32(RH_NULL)),
+        run=_plain("Hash", sized(bytes(256)) + u16(SHA256) + u32(RH_NULL)),
         commands=("Hash",),
     ),
     Task(name="Hash sequence (1024 B)", run=_hash_sequence),

@@ -108,11 +108,10 @@ def _word_columns(table: TextTable) -> list[str]:
     return list(dict.fromkeys(heading for row in table.rows for heading in row.words))
 
 
-def row_check(
-    kind: str, expected: str, fine: int, wrong: Sequence[str], *, detail: str = ""
-) -> Check:
+def row_check(kind: str, expected: str, fine: int, wrong: Sequence[str]) -> Check:
     """Return the check of one rule over the rows of a table."""
     asked = fine + len(wrong)
+    detail = ""
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         detail = "; ".join(wrong[:_SHOWN]) + more

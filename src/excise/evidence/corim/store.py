@@ -100,9 +100,7 @@ class ReferenceStore:
         )
 
 
-def load_store(
-    paths: Iterable[Path], *, options: CorimOptions | None = None, profile: str = ""
-) -> ReferenceStore:
+def load_store(paths: Iterable[Path], *, options: CorimOptions | None = None) -> ReferenceStore:
     """Return a store of files and folders.
 
     A CoRIM file is a build named as the file is (without suffix); a folder gives each of its CoRIM
@@ -111,7 +109,6 @@ def load_store(
     Args:
         paths: CoRIM files (`.cbor`, `.corim`) and folders.
         options: What is asked of each CoRIM; None takes them as the caller's own, unsigned too.
-        profile: Profile of documents that name none.
 
     Raises:
         FormatError: A file cannot be read, or nothing is in a folder.
@@ -121,7 +118,7 @@ def load_store(
     for path in paths:
         for name, data in _documents(path):
             source = f"{path}, build {name}" if path.is_dir() else str(path)
-            held = accept_corim(data, options=options, source=source, profile=profile)
+            held = accept_corim(data, options=options, source=source)
             store = store.with_build(name, held)
     return store
 

@@ -126,12 +126,19 @@ def unknown_build(build: str, existing: Sequence[str], *, source: str) -> UsageE
 
 
 def component_template(
-    name: str, digest: bytes, *, version: str, signer_id: bytes, algorithm: str = "sha-256"
+    name: str, digest: bytes, *, version: str, signer_id: bytes
 ) -> dict[str, Any]:
-    """Return the measurement of one software component as JSON, in the present PSA profile."""
+    """Return the measurement of one software component as JSON, in the present PSA profile.
+
+    Args:
+        name: Measurement type, such as `PRoT`.
+        digest: SHA-256 of the component.
+        version: Its version; "" where it has none.
+        signer_id: SHA-256 of the key that signs it.
+    """
     value: dict[str, Any] = {
         "name": name,
-        "digests": [f"{algorithm};{encode_base64(digest)}"],
+        "digests": [f"sha-256;{encode_base64(digest)}"],
         "cryptokeys": [{"type": "bytes", "value": encode_base64(signer_id)}],
     }
     if version:

@@ -1,7 +1,7 @@
 """ECDAA signatures: what they are made of, and whether they hold.
 
-`DaaVerifier` verifies the signatures of one group, `verify_signature` a single one. The roles that
-make keys, credentials and signatures are in `excise.attest.daa`.
+`DaaVerifier` verifies the signatures of a group. The roles that make keys, credentials and
+signatures are in `excise.attest.daa`.
 """
 
 from excise.evidence.daa.assurance import KeyAssurance, KeyProtection, policy_pcr_digest
@@ -23,12 +23,7 @@ from excise.evidence.daa.structures import (
     Signature,
     read_group_key,
 )
-from excise.evidence.daa.verify import (
-    DaaAppraisal,
-    DaaVerifier,
-    SignedMessage,
-    verify_signature,
-)
+from excise.evidence.daa.verify import DaaAppraisal, DaaVerifier, SignedMessage
 
 __all__ = [
     "Credential",
@@ -53,5 +48,4 @@ __all__ = [
     "framed_message",
     "policy_pcr_digest",
     "read_group_key",
-    "verify_signature",
 ]

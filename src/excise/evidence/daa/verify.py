@@ -222,43 +222,6 @@ class DaaVerifier:
         )
 
 
-def verify_signature(
-    signature: bytes | Signature,
-    *,
-    message: bytes,
-    group: GroupPublicKey | IssuerPublicKey,
-    basename: bytes | None = None,
-    revoked_keys: RevokedKeys | None = None,
-    revoked_pseudonyms: RevokedPseudonyms | None = None,
-    assurance: KeyAssurance | None = None,
-    pcr_policy: bytes | None = None,
-) -> DaaAppraisal:
-    """Return every check of one signature; for several of a group, keep a `DaaVerifier`.
-
-    Args:
-        signature: The signature, or its bytes in xaptum's format.
-        message: The bytes it must be of.
-        group: The group's key.
-        basename: The basename it must be with; None for one without a pseudonym.
-        revoked_keys: Secret keys that are refused.
-        revoked_pseudonyms: Pseudonyms that are refused.
-        assurance: What the issuer asks of every member's key.
-        pcr_policy: See `DaaVerifier.verify`.
-
-    Raises:
-        FormatError: The bytes are no signature.
-        UsageError: An empty basename.
-    """
-    parsed = Signature.from_bytes(signature) if isinstance(signature, bytes) else signature
-    verifier = DaaVerifier(
-        group,
-        revoked_keys=revoked_keys,
-        revoked_pseudonyms=revoked_pseudonyms,
-        assurance=assurance,
-    )
-    return verifier.verify(parsed, message=message, basename=basename, pcr_policy=pcr_policy)
-
-
 def _randomiser() -> int:
     return integer(secrets.randbits(RANDOMISER_BITS) | 1 << RANDOMISER_BITS)
 
