@@ -79,6 +79,22 @@ def test_a_program_is_known_by_its_digest_and_its_mechanism_libraries() -> None:
     assert real.endswith(str(facts["library.libgcrypt.version"]).split(",")[0])
 
 
+def test_a_library_is_that_which_the_programs_environment_loads(tmp_path: Path) -> None:
+    path = shutil.which("gpg")
+    if path is None:
+        skip("gpg is not installed: it links libgcrypt")
+    linked = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+    line = next(line for line in linked.splitlines() if "libgcrypt" in line)
+    soname, _, found = line.partition(" => ")
+    copy = tmp_path / soname.strip()
+    shutil.copy(found.split()[0], copy)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    facts = {fact.name: fact.value for fact in program_facts([[path]], environment=environment)}
+    # A file that is called by the interface's name alone is known by what is in it.
+    digest = hashlib.sha256(copy.read_bytes()).hexdigest()
+    assert str(facts["library.libgcrypt.version"]).endswith(f", {digest[:16]}")
+
+
 def test_programs_that_are_not_there_or_not_linked_have_no_library_facts(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\n")

@@ -203,6 +203,11 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         words = [task.command for task in self.tasks if task.command]
         return [*words, *(each.prefix for each in self.configurations if each.prefix)]
 
+    def programs_under(self, configuration: Configuration) -> list[list[str]]:
+        """Return every command that the runs of one configuration need."""
+        words = [task.command for task in self.tasks if task.command]
+        return [*words, *([configuration.prefix] if configuration.prefix else [])]
+
     @property
     def runs(self) -> int:
         """Return how many runs the whole campaign has."""

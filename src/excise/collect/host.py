@@ -7,15 +7,19 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from excise.capture.manifest import Fact
 from excise.capture.store import sha256_of
 from excise.errors import HostError
 
 CPU: Final = Path("/sys/devices/system/cpu")
+# Where the launcher looks for programs where the child's environment has no PATH.
+PATH_OF_NONE: Final = "/usr/local/bin:/usr/bin:/bin"
 SECURITYFS: Final = Path("/sys/kernel/security")
 # Libraries that carry a mechanism under test; their versions must agree between captures.
 MECHANISM_LIBRARIES: Final = (
@@ -50,42 +54,78 @@ def host_facts() -> list[Fact]:
     return [*_kernel(), *_cpu(), *_security(), *_software()]
 
 
-def program_facts(programs: Iterable[Sequence[str]]) -> list[Fact]:
+def program_facts(
+    programs: Iterable[Sequence[str]], *, environment: Mapping[str, str] | None = None
+) -> list[Fact]:
     """Return facts of the programs under test: digest, and versions of mechanism libraries.
 
     Args:
         programs: Commands; only the first word of each is looked at.
+        environment: That of the programs, which says where they and their libraries are found;
+            this process's own when None.
     """
     facts: dict[str, Fact] = {}
     for words in programs:
-        path = shutil.which(words[0])
+        path = _found(words[0], environment)
         if path is None:
             continue
         name = Path(path).name
         real = Path(path).resolve()
         key = f"program.{name}.sha256"
         facts[key] = Fact(name=key, value=sha256_of(real), must_agree=True)
-        for library, version in _libraries(str(real)).items():
+        for library, version in _libraries(str(real), environment).items():
             key = f"library.{library}.version"
             facts[key] = Fact(name=key, value=version, must_agree=True)
     return list(facts.values())
 
 
-def require_programs(programs: Iterable[Sequence[str]]) -> None:
+def facts_by_configuration(found: Mapping[str, Sequence[Fact]]) -> list[Fact]:
+    """Return facts of the programs of all configurations, each once.
+
+    Args:
+        found: Facts by configuration, the baseline's first. What another configuration finds
+            elsewhere is a fact of its own, with the configuration's name.
+    """
+    facts: dict[str, Fact] = {}
+    for configuration, each in found.items():
+        for fact in each:
+            known = facts.setdefault(fact.name, fact)
+            if known.value != fact.value:
+                name = f"{fact.name} under {configuration}"
+                facts[name] = msgspec.structs.replace(fact, name=name)
+    return list(facts.values())
+
+
+def require_programs(
+    programs: Iterable[Sequence[str]],
+    *,
+    environment: Mapping[str, str] | None = None,
+    source: str | None = None,
+) -> None:
     """Refuse commands whose program is not on this machine.
 
     Args:
         programs: Commands; only the first word of each is looked at.
+        environment: That of the programs; this process's own when None.
+        source: What asks for them, for the error.
 
     Raises:
         HostError: Naming every one that is missing.
     """
     words = dict.fromkeys(words[0] for words in programs)
-    if missing := [word for word in words if shutil.which(word) is None]:
+    if missing := [word for word in words if _found(word, environment) is None]:
         raise HostError(
             f"not found or not executable: {', '.join(missing)}",
+            source=source,
             hint="Install it, or give its full path",
         )
+
+
+def _found(program: str, environment: Mapping[str, str] | None) -> str | None:
+    """Return where a child of that environment finds a program, as the launcher looks for it."""
+    if environment is None:
+        return shutil.which(program)
+    return shutil.which(program, path=environment.get("PATH", PATH_OF_NONE))
 
 
 def file_system_fact(folder: str) -> Fact:
@@ -209,12 +249,14 @@ def virtualisation() -> str:
     return "none" if platform.machine() == "x86_64" else "unknown"
 
 
-def _libraries(program: str) -> dict[str, str]:
+def _libraries(program: str, environment: Mapping[str, str] | None) -> dict[str, str]:
     """Return mechanism libraries a program is linked with: name to the real file's version."""
     ldd = shutil.which("ldd")
     if ldd is None:
         return {}
-    answer = subprocess.run([ldd, program], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        [ldd, program], capture_output=True, text=True, check=False, env=environment
+    )
     found = {}
     for path in re.findall(r"=> (/\S+)", answer.stdout):
         name, _, version = Path(path).resolve().name.partition(".so")
