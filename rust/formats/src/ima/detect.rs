@@ -5,8 +5,8 @@
 //! bank itself, as far as it has an entry that is no violation.
 use super::ascii;
 use super::bank::{Bank, BankSet};
-use super::frame::{Format, KexecHeader, Layout, Options, KEXEC_HEADER_BYTES};
 use super::hash::Digests;
+use super::layout::{Format, KexecHeader, Layout, Options, KEXEC_HEADER_BYTES};
 use super::limits::{DETECT_BYTES, DETECT_RECORDS, MAX_TEMPLATE_DATA_BYTES};
 use super::record::{frame, is_zero, Parsed};
 use super::template::{ByteOrder, Template};

@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use super::bank::{BankSet, Digest, MAX_DIGEST_BYTES};
 use super::chain::Offer;
 use super::findings::Place;
-use super::frame::{Found, Framer, Options, Step};
+use super::frame::{Found, Framer, Step};
 use super::hash::{extend, Digests};
+use super::layout::Options;
 use super::replay::ChainSpec;
 
 /// Last entries of a register that are tried.

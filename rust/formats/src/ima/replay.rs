@@ -3,8 +3,9 @@ use super::bank::{Bank, BankSet, Digest, MAX_DIGEST_BYTES};
 use super::chain::{Chain, Offer, Rule};
 use super::detect::Detected;
 use super::findings::{BadHash, DigestMemo, Findings, Place};
-use super::frame::{Found, Framer, Layout, Options, Step};
+use super::frame::{Found, Framer, Step};
 use super::hash::Digests;
+use super::layout::{Layout, Options};
 use super::record::{Fault, Record};
 use super::registers::{Register, Registers};
 

@@ -1,7 +1,7 @@
 //! Entries taken apart into the values that a policy or a reader looks at.
 use super::bank::BankSet;
-use super::frame::Layout;
 use super::hash::Digests;
+use super::layout::Layout;
 use super::record::Record;
 use super::template::{until_nul, Field, FieldFault, FileDigest};
 

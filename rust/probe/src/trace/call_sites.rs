@@ -3,7 +3,7 @@
 //! The text is the running kernel's (`/proc/kcore`, named by `/proc/kallsyms`), or that of a
 //! `vmlinux`. Calls by pointers are none of these, nor is code that was freed after the boot.
 
-use super::elf::Elf;
+use super::elf::{Elf, Symbol};
 use crate::error::describe;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -29,17 +29,6 @@ pub struct Caller {
 
 /// Callers by called function; or why they are not known.
 pub type Found = Result<BTreeMap<String, Vec<Caller>>, String>;
-
-/// One symbol of text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Symbol {
-    /// Where it begins.
-    pub address: u64,
-    /// Its name.
-    pub name: String,
-    /// The module that it is in.
-    pub module: Option<String>,
-}
 
 /// Machines whose calls are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 //!
 //! Source: elf(5).
 
-use super::call_sites::Symbol;
 use crate::error::describe;
 use std::fs::File;
 use std::io::{self, Read};
@@ -33,6 +32,17 @@ struct Section {
     bytes: u64,
     link: u32,
     executable: bool,
+}
+
+/// One symbol of text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// Where it begins.
+    pub address: u64,
+    /// Its name.
+    pub name: String,
+    /// The module that it is in.
+    pub module: Option<String>,
 }
 
 /// An open ELF file.
