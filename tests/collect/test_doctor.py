@@ -45,6 +45,20 @@ def test_what_is_said_to_work_works() -> None:
     assert (found["TPM commands and quotes"].state == "yes") == tpm
 
 
+def test_tracing_is_there_where_its_list_of_functions_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "TRACEFS", (tmp_path / "none", tmp_path / "tracing"))
+    assert by_name()["kernel tracing"].enable.startswith("mount -t tracefs")
+    functions = tmp_path / "tracing" / doctor.FUNCTIONS
+    functions.mkdir(parents=True)  # is listed, and refuses to be read, as under lockdown
+    found = by_name()["kernel tracing"]
+    assert (found.state, found.found) == ("no", f"{functions}: Is a directory")
+    functions.rmdir()
+    functions.write_text("security_file_open\n")
+    assert by_name()["kernel tracing"].state == "yes"
+
+
 def test_without_the_probe_the_rest_is_still_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,13 +7,15 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from excise.collect.host import SECURITYFS, read_word, virtualisation
 from excise.collect.probe import ProbeInfo, probe_info
 from excise.errors import ExciseError
 
 State = Literal["yes", "partly", "no"]
+TRACEFS: Final = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
+FUNCTIONS: Final = "available_filter_functions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +119,7 @@ def _security() -> Iterator[Ability]:
     yield _file(
         "TPM commands and quotes", "/dev/tpmrm0", "Enable the TPM in firmware, or use swtpm"
     )
-    tracefs = next(
-        (p for p in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing") if _lists(p)), None
-    )
-    yield Ability(
-        name="kernel tracing",
-        state="yes" if tracefs else "no",
-        found=f"{tracefs} is readable" if tracefs else "tracefs is not readable",
-        enable="" if tracefs else "mount -t tracefs nodev /sys/kernel/tracing (as root)",
-    )
+    yield _tracing()
     fips = read_word(Path("/proc/sys/crypto/fips_enabled"))
     yield Ability(
         name="kernel FIPS mode",
@@ -135,6 +129,28 @@ def _security() -> Iterator[Ability]:
         if fips is not None
         else "Needs CONFIG_CRYPTO_FIPS; libraries can still be switched",
     )
+
+
+def _tracing() -> Ability:
+    name = "kernel tracing"
+    tracefs = next((folder for folder in TRACEFS if _lists(folder)), None)
+    if tracefs is None:
+        mount = "mount -t tracefs nodev /sys/kernel/tracing (as root)"
+        return Ability(name=name, state="no", found="tracefs is not readable", enable=mount)
+    functions = tracefs / FUNCTIONS
+    try:
+        with functions.open("rb") as file:  # what may be listed may still not be opened
+            file.read(1)
+    except FileNotFoundError:
+        pass  # a kernel without ftrace: kprobes may be there
+    except OSError as error:
+        return Ability(
+            name=name,
+            state="no",
+            found=f"{functions}: {error.strerror}",
+            enable="Tracing needs root, and a kernel that is not locked down",
+        )
+    return Ability(name=name, state="yes", found=f"{tracefs} is readable")
 
 
 def _ima() -> Ability:
@@ -167,7 +183,7 @@ def _tools() -> Iterator[Ability]:
         state="no" if missing else "yes",
         found=f"{', '.join(missing)} missing"
         if missing
-        else f"KVM device {'present' if kvm else 'absent'}",
+        else f"KVM device {'present, tried when a guest boots' if kvm else 'absent'}",
         enable=f"apt-get install {' '.join(missing)}" if missing else "",
     )
 
@@ -182,8 +198,8 @@ def _file(name: str, path: str, enable: str) -> Ability:
     return Ability(name=name, state="yes", found=path)
 
 
-def _lists(path: str) -> bool:
+def _lists(folder: Path) -> bool:
     try:
-        return any(Path(path).iterdir())
+        return any(folder.iterdir())
     except OSError:
         return False
