@@ -13,7 +13,6 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
@@ -182,12 +181,7 @@ class Launcher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
             self._ask_to_end()
         self.close()

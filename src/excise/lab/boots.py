@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, get_args
 
 import msgspec
@@ -367,12 +366,7 @@ class BootCapture:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self.close(state="finished" if kind is None else "interrupted")
 
 

@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from excise.attest.sensor.embed import Embedding
@@ -68,12 +67,7 @@ class Collector:
                 self._count_fd = os.open(count, os.O_RDONLY | os.O_CLOEXEC)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for descriptor in (self._fd, self._count_fd):
             if descriptor >= 0:
                 os.close(descriptor)

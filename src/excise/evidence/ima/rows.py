@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from excise import _core
@@ -183,12 +182,7 @@ class ImaList:
     def __enter__(self) -> ImaList:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
