@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -19,19 +21,24 @@ import typer
 from excise.campaign import boot_state
 from excise.campaign.boot_state import Asked, BootState
 from excise.campaign.run import Finished, resume_campaign, run_campaign
-from excise.campaign.schedule import visits
+from excise.campaign.schedule import Visit, visits
 from excise.campaign.spec import Campaign, Configuration, Task, checked
 from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets.boots import boots_of, entries_of
+from excise.campaign.targets.reboot import RebootSession
 from excise.campaign.targets.reboot_stages import BootTimes, Inside, boot_records
+from excise.campaign.targets.resetting import BootLost
+from excise.campaign.targets.ssh import address_of
 from excise.campaign.targets.undo import undo_boots
-from excise.capture.journal import Event, Loss, RunHead
+from excise.capture.journal import Event, Loss, Run, RunHead
 from excise.capture.manifest import Manifest
 from excise.capture.store import Capture, journal_records
 from excise.cli.main import main
 from excise.cli.run import conclude_interrupted
 from excise.collect.boot_entries import BootEntry
 from excise.collect.grub import _grub_script
+from excise.collect.remote import OutOfReach, RemoteMachine
+from excise.collect.remote_probe import probe_for
 from excise.errors import CaptureError, HostError, OutputError, SpecError
 from ssh_servers import SshServer, ssh_server
 
@@ -211,6 +218,110 @@ def test_a_machine_that_hung_is_waited_for_and_reset_and_named_where_it_stays_do
     with Capture.open(path), pytest.raises(OutputError, match="another process is writing"):
         run_campaign(reboot_campaign(**nobody, reset=reset), path)
     assert switched.read_text() == "off and on\n" * 2, "reset under a campaign that runs"
+
+
+class Elsewhere:
+    """A session on the server whose boot the test changes: all but the reboots are real."""
+
+    def __init__(self, server: SshServer, path: Path, **options: object) -> None:
+        self.server = server
+        self.boot = 1
+        target = server.target(
+            reboot=True, machine="m", give_up="1s", connect_timeout="5s", **options
+        )
+        task = Task(name="t", command=["true"])
+        self.campaign = msgspec.structs.replace(reboot_campaign(), tasks=[task], target=target)
+        self.path = capture_of(self.campaign, path)
+        self.heads = next(iter(visits(self.campaign))).heads
+
+    @contextmanager
+    def session(self) -> Iterator[RebootSession]:
+        spec = self.campaign.target
+        assert isinstance(spec, SshTarget)
+        with (
+            Capture.open(self.path) as capture,
+            RemoteMachine(address_of(spec), patience_s=1.0) as machine,
+        ):
+            session = RebootSession(
+                self.campaign,
+                capture,
+                machine=machine,
+                probe=probe_for(os.uname().machine),
+                folder=f"{self.server.folder}/there",
+                spec=spec,
+                on_stage=None,
+            )
+            session._boot_id = lambda _: f"boot {self.boot}"  # type: ignore[method-assign]
+            session.open()
+            try:
+                yield session
+            finally:
+                session.close()
+
+    def runs(self) -> list[int]:
+        return [each.sequence for each in journal_records(self.path) if isinstance(each, Run)]
+
+    def measured(self, session: RebootSession, heads: Sequence[RunHead]) -> None:
+        list(session.measured(Visit(arm=heads[0].configuration, heads=tuple(heads))))
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Have the machine answer nobody."""
+        self.server.process.send_signal(signal.SIGSTOP)
+        try:
+            self.server.cut()
+            yield
+        finally:
+            self.server.process.send_signal(signal.SIGCONT)
+
+
+def test_a_machine_that_starts_anew_under_its_runs_is_measured_on_in_its_next_boot(
+    server: SshServer, tmp_path: Path
+) -> None:
+    there = Elsewhere(server, tmp_path / "c")
+    with there.session() as session:
+        there.measured(session, there.heads[:1])
+        there.boot = 2
+        server.cut()
+        with pytest.raises(
+            BootLost, match="the machine went down while runs were measured"
+        ) as lost:
+            there.measured(session, there.heads[1:])
+        assert (lost.value.hung, lost.value.power) == ("", None)
+        assert session.boot_id == "boot 2"
+        assert not session.saw_boot
+        there.measured(session, there.heads[1:])
+    assert there.runs() == [head.sequence for head in there.heads]
+    assert not (server.folder / "there").exists()
+
+
+def test_a_machine_that_hangs_under_its_runs_is_reset_where_something_resets_it(
+    server: SshServer, tmp_path: Path
+) -> None:
+    switched = tmp_path / "switched"
+    there = Elsewhere(server, tmp_path / "c", reset=["touch", str(switched)])
+    with there.session() as session:
+        with there.silent(), pytest.raises(BootLost, match="no answer in 1s while runs") as lost:
+            there.measured(session, there.heads[:1])
+        assert lost.value.hung == lost.value.reason
+        assert lost.value.power is not None
+        lost.value.power.cycle()
+        assert switched.exists()
+        there.boot = 2
+        lost.value.power.wait()
+        there.measured(session, there.heads)
+    assert there.runs() == [head.sequence for head in there.heads]
+
+
+def test_a_machine_out_of_reach_that_nothing_resets_is_no_failed_boot(
+    server: SshServer, tmp_path: Path
+) -> None:
+    there = Elsewhere(server, tmp_path / "c")
+    with there.session() as session:
+        with there.silent(), pytest.raises(OutOfReach, match="did not come back in 1 s"):
+            there.measured(session, there.heads[:1])
+        there.measured(session, there.heads)  # as the next session does, in the same boot
+    assert there.runs() == [head.sequence for head in there.heads]
 
 
 def losses_in(path: Path) -> list[str]:

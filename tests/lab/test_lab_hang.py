@@ -1,4 +1,4 @@
-"""Campaigns whose guest hangs in a boot: reset through QEMU's monitor, or by hand, and gone on."""
+"""Campaigns whose guest hangs, in a boot or under runs: reset by QEMU's monitor or by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from excise.campaign.target_spec import SshTarget
 from excise.capture.journal import Loss, Run
-from qmp_reset import reset
+from qmp_monitor import RESET, tell
 from reboot_guest import SECTOR, booted, disk_image, wait_until_up
 from skips import skip
 from test_lab_reboot import booted as boots
@@ -63,6 +63,10 @@ def write(file: Path, target: SshTarget, **options: Any) -> Path:
     return file
 
 
+def reset_command(monitor: Path) -> list[str]:
+    return [sys.executable, str(Path(__file__).parent / "qmp_monitor.py"), str(monitor), *RESET]
+
+
 def require_the_rest_measured(capture: Path) -> list[str]:
     """Check that the stuck configuration alone lacks runs; return what is told of its boots."""
     records = records_of(capture)
@@ -87,7 +91,7 @@ def test_a_boot_that_hangs_is_reset_counted_and_skipped_after_three(
     with running(file, capture) as process:
         wait_for_state(capture, lambda s: s.asked is not None and s.asked.arm == "stuck", process)
         time.sleep(15.0)
-    words = [sys.executable, str(Path(__file__).parent / "qmp_reset.py"), str(monitor)]
+    words = reset_command(monitor)
     write(file, target, reset=words)
     with running(file, capture) as process:
         _, said = process.communicate(timeout=3600.0)
@@ -117,9 +121,44 @@ def test_without_a_reset_a_hang_pauses_the_campaign_until_a_hand_was_on_the_swit
     found = status(capture)
     assert found["hung"] == f"no answer in {LIMIT}"
     assert "The campaign is paused" in found["stopped"]
-    reset(str(monitor))
+    tell(str(monitor), *RESET)
     excise("campaign", "resume", capture)  # at once: it waits for the machine
     assert boots(target) == before
     assert require_the_rest_measured(capture) == [
         f"attempt 1 of 1 to boot 'stuck' in block 0: hung: no answer in {LIMIT}"
     ]
+
+
+@pytest.mark.lab
+@pytest.mark.long
+def test_a_machine_that_hangs_or_starts_anew_under_its_runs_is_booted_again_and_loses_none(
+    guest: tuple[SshTarget, Path, str], tmp_path: Path
+) -> None:
+    target, monitor, before = guest
+    words = reset_command(monitor)
+    target = msgspec.structs.replace(target, give_up="300s", keepalive="5s", reset=words)
+    file, capture = tmp_path / "c.toml", tmp_path / "c"
+    text = CAMPAIGN.format(stuck="audit=0", target=toml_of(target))
+    file.write_text(text.replace('["/bin/true"]', '["/bin/sleep", "10"]'))
+    done = set()
+    with running(file, capture) as process:
+        for command in ("stop", "system_reset"):
+            state = wait_for_state(
+                capture, lambda state: state.measuring and state.arm not in done, process
+            )
+            done.add(state.arm)
+            tell(str(monitor), command)
+        _, said = process.communicate(timeout=3600.0)
+    assert process.returncode == 0, said
+    assert boots(target) == before
+    records = records_of(capture)
+    runs = [each for each in records if isinstance(each, Run)]
+    assert sorted(run.sequence for run in runs) == list(range(9))
+    assert all(run.ok for run in runs)
+    lost = [each.reason for each in records if isinstance(each, Loss) and "attempt" in each.reason]
+    assert [reason.partition(" in block 0: ")[2] for reason in lost] == [
+        f"hung: no answer in 300s while runs were measured, reset by {' '.join(words)}",
+        "the machine went down while runs were measured",
+    ]
+    found = status(capture)
+    assert (found["skipped"], found["boots"], found["boots_failed"]) == ([], 5, 2)

@@ -37,6 +37,10 @@ class ConnectionLost(HostError):  # noqa: N818  an event on the way, not a fault
     """The connection broke, or could not be made for now; trying again may help."""
 
 
+class OutOfReach(HostError):  # noqa: N818  it may be reached again
+    """The connection was lost, and did not come back for as long as one waits for it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshAddress:
     """How a machine is reached. What is None is as the user's ssh configuration has it.
@@ -241,7 +245,7 @@ class RemoteMachine:
                 break
             except ConnectionLost as error:
                 if time.monotonic() + pause_s > deadline:
-                    raise HostError(
+                    raise OutOfReach(
                         f"the connection was lost and did not come back in {patience_s:.0f} s "
                         f"({error.reason})",
                         source=self.name,

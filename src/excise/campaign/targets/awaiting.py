@@ -43,7 +43,16 @@ def await_boot(campaign: Campaign, path: Path, *, on_stage: StageListener | None
             pass
         elif state.asked is not None:
             state.hung = f"no answer in {spec.boot_timeout}"
-            recover(capture, state, spec=spec, name=machine.name, power=power, tell=tell)
+            recover(
+                capture,
+                state,
+                arm=state.asked.arm,
+                block=state.asked.block,
+                spec=spec,
+                name=machine.name,
+                power=power,
+                tell=tell,
+            )
         elif power is None:
             raise HostError(
                 f"still does not answer, after {spec.boot_timeout} more",

@@ -20,6 +20,8 @@ from excise.campaign.spec import BOOT, Campaign, Configuration
 from excise.campaign.target_spec import BootsSpec
 from excise.campaign.targets.resetting import (
     ORIGINAL,
+    BootLost,
+    Power,
     Reboot,
     count_failed,
     failed_boot,
@@ -35,6 +37,7 @@ ENTERED: Final = (
     "Each configuration was entered by a reboot; a value of a block is the median of a boot's "
     "runs, and the first run of each task after a boot is kept apart."
 )
+WENT_DOWN: Final = "the machine went down while runs were measured"
 _SPARE: Final = 2
 _RELABEL_WORDS: Final = ("ima_policy=appraise_tcb", "ima_appraise=fix")
 _RELABEL_TIMEOUT_S: Final = 3600.0
@@ -80,7 +83,11 @@ class BootedMachine(Protocol):
         ...
 
     def measured(self, visit: Visit) -> Iterator[Run]:
-        """Measure runs in the boot that is up; yield each once it is in the journal."""
+        """Measure runs in the boot that is up; yield each once it is in the journal.
+
+        Raises:
+            BootLost: If the machine leaves that boot, or hangs in it and can be reset.
+        """
         ...
 
     def boot_records(self, head: RunHead, state: BootState) -> tuple[Run, list[Record]]:
@@ -207,29 +214,40 @@ class Boots:
     def _visited(self, visit: Visit) -> Generator[Run, None, bool]:
         arm, block = visit.arm, visit.heads[0].block
         self._note_crash(arm, block)
-        boots = [h for h in visit.heads if self._campaign.task(h.task).workload == BOOT]
-        waits = arm not in self._state.skipped and not self._is_up(visit, needs_boot=bool(boots))
-        if waits and not self._entered(visit, needs_boot=bool(boots)):
-            return False
-        if arm in self._state.skipped:
-            yield from self._skipped(visit)
-            return True
-        self._require_effects(arm)
+        left = visit
+        while left.heads:
+            boots = [h for h in left.heads if self._campaign.task(h.task).workload == BOOT]
+            waits = arm not in self._state.skipped and not self._is_up(left, needs_boot=bool(boots))
+            if waits and not self._entered(left, needs_boot=bool(boots)):
+                return False
+            if arm in self._state.skipped:
+                yield from self._skipped(left)
+                return True
+            try:
+                for run in self._measured(left, boots):
+                    heads = tuple(h for h in left.heads if h.sequence != run.sequence)
+                    left = Visit(arm=arm, heads=heads)
+                    yield run
+                break
+            except BootLost as lost:
+                self._note_loss(arm, block, lost)
+        self._state.attempts = 0
+        self._save()
+        return True
+
+    def _measured(self, visit: Visit, boots: list[RunHead]) -> Iterator[Run]:
+        """Prove the configuration of the boot that is up, and yield that boot and its runs."""
+        self._require_effects(visit.arm)
         for head in boots:
             yield self._boot_run(head)
         self._state.measuring = True
         self._save()
         try:
             rest = tuple(head for head in visit.heads if head not in boots)
-            yield from self._machine.measured(
-                Visit(arm=arm, heads=rest, recorded=visit.recorded),
-            )
+            yield from self._machine.measured(Visit(arm=visit.arm, heads=rest))
         finally:
             self._state.measuring = False
             self._save()
-        self._state.attempts = 0
-        self._save()
-        return True
 
     def _is_up(self, visit: Visit, *, needs_boot: bool) -> bool:
         arm, block = visit.arm, visit.heads[0].block
@@ -250,9 +268,18 @@ class Boots:
             return
         state.measuring = False
         if (state.arm, state.block) == (arm, block) and state.boot_id != self._machine.boot_id:
-            self._failed(arm, block, "the machine went down while runs were measured")
+            self._failed(arm, block, WENT_DOWN)
             state.boot_id = ""
         self._save()
+
+    def _note_loss(self, arm: str, block: int, lost: BootLost) -> None:
+        """Count the boot as failed that was lost under its runs; have the machine up again."""
+        self._state.boot_id = ""
+        if lost.hung:
+            self._recover(arm, block, hung=lost.hung, power=lost.power)
+            self._tell(arm, "up")
+        else:
+            self._failed(arm, block, lost.reason)
 
     def _entered(self, visit: Visit, *, needs_boot: bool) -> bool:
         """Have an arm's configuration up, or the arm noted as skipped; False if we go down."""
@@ -319,19 +346,24 @@ class Boots:
         self._tell(shown, "reboot")
         ended = self._machine.reboot()
         if ended.hung:
-            self._state.hung = ended.hung
-            recover(
-                self._capture,
-                self._state,
-                spec=self._spec,
-                name=self._machine.shell.name,
-                power=ended.power,
-                tell=self._tell,
-            )
+            self._recover(arm, block, hung=ended.hung, power=ended.power)
         elif not ended.up:
             return False
         self._tell(shown, "up")
         return True
+
+    def _recover(self, arm: str, block: int, *, hung: str, power: Power | None) -> None:
+        self._state.hung = hung
+        recover(
+            self._capture,
+            self._state,
+            arm=arm,
+            block=block,
+            spec=self._spec,
+            name=self._machine.shell.name,
+            power=power,
+            tell=self._tell,
+        )
 
     def _wall_clock_s(self) -> float:
         text = self._machine.shell.run("date +%s.%N").text

@@ -7,6 +7,7 @@ to what the machine always booted. What came up, and which boot comes next: `boo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,16 +16,22 @@ from excise.campaign.boot_state import BootState
 from excise.campaign.schedule import Visit
 from excise.campaign.spec import BOOT, Campaign, Configuration, Task
 from excise.campaign.target_spec import SshTarget
-from excise.campaign.targets.boots import ENTERED, Boots, require_boots, require_named
+from excise.campaign.targets.boots import (
+    ENTERED,
+    WENT_DOWN,
+    Boots,
+    require_boots,
+    require_named,
+)
 from excise.campaign.targets.reboot_stages import BootTimes, boot_records, read_inside
 from excise.campaign.targets.rebooting import Rebooter
-from excise.campaign.targets.resetting import Power, Reboot
-from excise.campaign.targets.ssh import SshCampaignTarget, SshSession
+from excise.campaign.targets.resetting import BootLost, Power, Reboot
+from excise.campaign.targets.ssh import Restarted, SshCampaignTarget, SshSession
 from excise.capture.journal import Effect, Record, Run, RunHead
 from excise.capture.store import Capture
 from excise.collect.boot_loaders import require_boot_loader
 from excise.collect.host import require_programs
-from excise.collect.remote import Output, RemoteMachine
+from excise.collect.remote import OutOfReach, Output, RemoteMachine
 from excise.collect.remote_probe import ForeignProbe
 from excise.errors import HostError
 
@@ -117,16 +124,40 @@ class RebootSession(SshSession):
 
     def measured(self, visit: Visit) -> Iterator[Run]:
         """Measure runs in the boot that is up."""
-        return super().run([visit], operations=self._operations)
+        with self._minding_the_boot():
+            yield from super().run([visit], operations=self._operations)
 
     def prove_here(self, configuration: Configuration) -> list[Effect]:
         """Return whether a configuration took effect in the boot that is up."""
-        return self._insist(lambda launcher: self._prove(configuration, launcher))
+        with self._minding_the_boot():
+            return self._insist(lambda launcher: self._prove(configuration, launcher))
+
+    @contextmanager
+    def _minding_the_boot(self) -> Iterator[None]:
+        """Raise BootLost where the machine starts anew meanwhile, or hangs and can be reset."""
+        try:
+            yield
+        except Restarted as error:
+            self._is_up()
+            raise BootLost(WENT_DOWN, source=self._machine.name) from error
+        except OutOfReach as error:
+            power = self._rebooter(left=self.boot_id).power()
+            if power is None:
+                raise
+            self._booting = True
+            raise BootLost(
+                f"no answer in {self._spec.give_up} while runs were measured",
+                source=self._machine.name,
+                power=self._noticed(power),
+            ) from error
+
+    def _rebooter(self, *, left: str = "") -> Rebooter:
+        return Rebooter(self._machine, spec=self._spec, stopping=self._stopping, left=left)
 
     def reboot(self) -> Reboot:
         """Reboot and wait until the machine answers in another boot."""
-        self._booting, self._times = True, None
-        rebooter = Rebooter(self._machine, spec=self._spec, stopping=self._stopping)
+        self._booting = True
+        rebooter = self._rebooter()
         booted = rebooter.reboot()
         if isinstance(booted, str):
             power = rebooter.power()
@@ -136,7 +167,7 @@ class RebootSession(SshSession):
         return Reboot(up=True)
 
     def _is_up(self) -> None:
-        self._booting = False
+        self._booting, self._standing, self._times = False, None, None
         self._machine.insist(self._place)
 
     def _noticed(self, power: Power) -> Power:

@@ -54,13 +54,19 @@ class Rebooter:
     """Reboots a machine; what it boots into is told to its boot loader beforehand."""
 
     def __init__(
-        self, machine: RemoteMachine, *, spec: SshTarget, stopping: threading.Event | None = None
+        self,
+        machine: RemoteMachine,
+        *,
+        spec: SshTarget,
+        stopping: threading.Event | None = None,
+        left: str = "",
     ) -> None:
+        """Take a machine, and the identifier of a boot in which it no longer answers, if any."""
         self._machine = machine
         self._spec = spec
         self._stopping = stopping or threading.Event()
         self._timeout_s = parse_seconds(spec.boot_timeout)
-        self._left = ""  # the boot that was left
+        self._left = left  # the boot that was left
 
     def reboot(self) -> Booted | str:
         """Reboot and wait until the machine answers in another boot.

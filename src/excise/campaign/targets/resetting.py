@@ -77,6 +77,20 @@ class Power:
         run_reset(self.words, timeout=self.timeout)
 
 
+class BootLost(HostError):  # noqa: N818  an event of a campaign, not a fault
+    """The boot that runs were measured in is gone.
+
+    Attributes:
+        hung: Why the machine is taken for one that hangs, "" where it is up in another boot.
+        power: What switches it off and on where it hangs.
+    """
+
+    def __init__(self, reason: str, *, source: str, power: Power | None = None) -> None:
+        super().__init__(reason, source=source)
+        self.hung = reason if power is not None else ""
+        self.power = power
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reboot:
     """What became of a reboot that was asked for.
@@ -96,18 +110,22 @@ def recover(
     capture: Capture,
     state: BootState,
     *,
+    arm: str,
+    block: int,
     spec: BootsSpec,
     name: str,
     power: Power | None,
     tell: Callable[[str, str], None],
 ) -> None:
-    """Have a machine up again whose boot hangs; the boot that was asked for is a failed one.
+    """Have a machine up again whose boot hangs; that boot is a failed one.
 
     That is counted before anything is done, so that three such boots are three whatever ends us.
 
     Args:
         capture: Open for appending.
-        state: Its boots; `asked` is the boot that hangs, and `hung` says why.
+        state: Its boots; `hung` says why it is taken for one that hangs.
+        arm: Arm of the boot that hangs, "" for what the machine always booted.
+        block: Block of that boot.
         spec: The target.
         name: How messages call the machine.
         power: What switches it off and on; None where that is done by hand.
@@ -116,8 +134,6 @@ def recover(
     Raises:
         HostError: If it stays down: nothing switches it off and on, or that failed.
     """
-    assert state.asked is not None
-    arm, block = state.asked.arm, state.asked.block
     state.asked = None
     count_failed(state)
     state.save(capture.path)

@@ -169,6 +169,10 @@ class SshCampaignTarget:
             self._on_stage(self._spec.host, "done" if stage == "connected" else stage)
 
 
+class Restarted(HostError):  # noqa: N818  an event of a campaign, not a fault
+    """The machine is up in another boot than the one that the session began in."""
+
+
 class SshSession:
     """One span of work on that machine; see `excise.campaign.targets.TargetSession`.
 
@@ -304,7 +308,7 @@ class SshSession:
         if not self._machine.connected:
             self._machine.reconnect()
         if self._served and self._boot_id(self._machine) != self.boot_id:
-            raise HostError(
+            raise Restarted(
                 "was restarted while the campaign ran",
                 source=self._machine.name,
                 hint="Run again to resume: effects are then checked anew",

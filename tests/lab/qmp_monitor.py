@@ -1,6 +1,6 @@
-"""A power switch for a guest: QEMU's monitor is told to reset it, as a hand on the button would.
+"""A hand at a guest's power switch: QEMU's monitor is told to reset it, stop it, or let it go on.
 
-python qmp_reset.py SOCKET
+python qmp_monitor.py SOCKET COMMAND...
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ import json
 import socket
 import sys
 
+RESET = ("system_reset", "cont")  # one that was stopped goes on, as one does that hung
 
-def reset(path: str) -> None:
-    """Have the guest behind a QMP socket reset; return once QEMU says that it was."""
+
+def tell(path: str, *commands: str) -> None:
+    """Give commands to the guest behind a QMP socket; return once QEMU has done them."""
     with socket.socket(socket.AF_UNIX) as monitor:
-        monitor.settimeout(30.0)
+        monitor.settimeout(60.0)
         monitor.connect(path)
         with monitor.makefile("rw") as lines:
             assert "QMP" in json.loads(lines.readline())
-            for command in ("qmp_capabilities", "system_reset"):
+            for command in ("qmp_capabilities", *commands):
                 lines.write(json.dumps({"execute": command}) + "\n")
                 lines.flush()
                 answer = json.loads(lines.readline())
@@ -27,4 +29,4 @@ def reset(path: str) -> None:
 
 
 if __name__ == "__main__":
-    reset(sys.argv[1])
+    tell(sys.argv[1], *sys.argv[2:])
