@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from excise import __version__
 from excise.capture import store
 from excise.capture.journal import Run, Session
 from excise.capture.manifest import Fact, Manifest
@@ -60,7 +61,6 @@ def traced_into(
     name: str | None = None,
     subtract: bool = False,
     cycles: bool = False,
-    version: str = "",
 ) -> tuple[HookTrace, int]:
     """Trace into a new capture; the raw trace is kept in it, whatever becomes of its reading.
 
@@ -72,7 +72,6 @@ def traced_into(
         name: Name of the configuration; by default the security modules that are on.
         subtract: Take the tracer's own cost out of the rows.
         cycles: Give durations in cycles where they are.
-        version: Of excise.
 
     Raises:
         CaptureError: If the path exists.
@@ -84,13 +83,13 @@ def traced_into(
         created=store.now(),
         title=f"Hooks of {task}",
         origin="measured",
-        excise_version=version,
+        excise_version=__version__,
         host_facts=facts,
     )
     capture = store.Capture.create(path, manifest)
     with capture:
         capture.append(
-            Session(state="started", at=store.now(), excise_version=version, boot_id=boot_id())
+            Session(state="started", at=store.now(), excise_version=__version__, boot_id=boot_id())
         )
         try:
             code = collect.run_trace(request, folder=path / store.RAW, command=command)

@@ -75,7 +75,6 @@ def boot(
 
     Example: excise lab boot --kernel own --cmdline initcall_debug --ima off -n 1
     """
-    from excise import __version__
     from excise.cli.steps import guests_bar
     from excise.lab.boots import boot_arms, boot_machine, run_boots
     from excise.lab.machine import read_machine
@@ -95,7 +94,6 @@ def boot(
             boots=boots,
             output=Path(output),
             title=f"Boots under IMA policies {', '.join(policies)}",
-            version=__version__,
             parallel=jobs,
             on_progress=show,
         )

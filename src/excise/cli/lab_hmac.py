@@ -45,7 +45,6 @@ def hmac(
 
     Example: excise lab hmac --boots 3 -o hmac.excise
     """
-    from excise import __version__
     from excise.cli.steps import guests_bar
     from excise.lab.boots import boot_machine
     from excise.lab.hmac import hmac_modes, run_hmac
@@ -58,7 +57,6 @@ def hmac(
             boots=boots,
             entries=entries,
             output=Path(output),
-            version=__version__,
             on_progress=show,
         )
     dataset = open_dataset(output)

@@ -241,8 +241,6 @@ def _trace(
 ) -> None:
     import tempfile
 
-    from excise import __version__
-
     subjects = [bool(words), bool(request.pids), request.everything]
     if sum(subjects) != 1:
         raise UsageError(
@@ -263,7 +261,6 @@ def _trace(
             name=name,
             subtract=subtract,
             cycles=cycles,
-            version=__version__,
         )
     else:
         with tempfile.TemporaryDirectory(prefix="excise-trace-") as folder:

@@ -16,6 +16,7 @@ from typing import Any, Final, Self, get_args
 
 import msgspec
 
+from excise import __version__
 from excise.capture import store
 from excise.capture.journal import Record, Run, Session
 from excise.capture.manifest import Fact, Manifest
@@ -178,7 +179,6 @@ def run_boots(
     boots: int,
     output: Path,
     title: str,
-    version: str = "",
     parallel: int = 1,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> list[GuestFailure]:
@@ -192,7 +192,6 @@ def run_boots(
         boots: Boots of each.
         output: The capture.
         title: Its title.
-        version: Version of excise, for the capture.
         parallel: Guests at a time.
         on_progress: Called at each stage of each guest.
 
@@ -208,7 +207,6 @@ def run_boots(
         arms=arms,
         title=title,
         baseline=arms[0].configuration,
-        version=version,
     ) as capture:
         planned = in_rounds(list(jobs.values()), boots=boots, done=capture.done)
         outcomes = run_all(
@@ -249,7 +247,6 @@ class BootCapture:
         arms: Sequence[BootArm],
         title: str,
         baseline: str,
-        version: str,
     ) -> None:
         """Make the capture, or open one of the same boots.
 
@@ -284,7 +281,7 @@ class BootCapture:
                 created=store.now(),
                 title=title,
                 origin="measured",
-                excise_version=version,
+                excise_version=__version__,
                 baseline=baseline,
                 campaign=campaign,
                 host_facts=[*lab_facts(jobs, clocks=[clock_of(jobs[0].machine)]), *_kernels(jobs)],
@@ -297,7 +294,7 @@ class BootCapture:
             Session(
                 state="resumed" if state == "resumed" else "started",
                 at=store.now(),
-                excise_version=version,
+                excise_version=__version__,
                 runs_done=self.next_sequence,
             )
         )

@@ -115,7 +115,6 @@ def run_hmac(
     boots: int,
     entries: int,
     output: Path,
-    version: str = "",
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> list[GuestFailure]:
     """Trace and boot every mode into a capture; return the guests that failed.
@@ -128,7 +127,6 @@ def run_hmac(
         boots: Boots of each mode.
         entries: New files that are measured while extends are traced.
         output: The capture.
-        version: Version of excise, for the capture.
         on_progress: Called at each stage of each guest.
 
     Raises:
@@ -144,7 +142,6 @@ def run_hmac(
         arms=[mode.arm for mode in modes],
         title="HMAC sessions of the kernel: PCR extends traced, boots compared",
         baseline=modes[0].arm.configuration,
-        version=version,
     ) as capture:
         planned = [job for job in traces if job.configuration not in capture.traced]
         planned += in_rounds(booted, boots=boots, done=capture.done)
