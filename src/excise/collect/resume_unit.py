@@ -135,7 +135,11 @@ def stop(shell: Shell) -> None:
 
 
 def remove(shell: Shell) -> bool:
-    """Remove the unit; return whether it was there. What it runs goes on to its end."""
+    """Remove the unit; return whether it was there. What it runs goes on to its end.
+
+    Raises:
+        HostError: If it cannot be removed.
+    """
     if not UNIT.exists():
         return False
     done = shell.run(f"systemctl disable {NAME}; rm -f {UNIT} && sync && systemctl daemon-reload")

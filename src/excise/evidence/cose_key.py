@@ -75,7 +75,11 @@ class VerificationKey:
         return self.key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 
     def spki(self) -> bytes:
-        """Return the key as a DER SubjectPublicKeyInfo, by which two records of it compare."""
+        """Return the key as a DER SubjectPublicKeyInfo, by which two records of it compare.
+
+        Raises:
+            UsageError: If it is a shared secret.
+        """
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
         if self.key is None:
@@ -83,7 +87,11 @@ class VerificationKey:
         return self.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
     def pem(self) -> str:
-        """Return the key as PEM text."""
+        """Return the key as PEM text.
+
+        Raises:
+            UsageError: If it is a shared secret.
+        """
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
         if self.key is None:

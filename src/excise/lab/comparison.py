@@ -110,7 +110,11 @@ def _counting(machine: Machine) -> Machine:
 
 
 def twin_jobs(baseline: GuestJob, *, number: int = 2) -> list[GuestJob]:
-    """Return A/A guests: the baseline with a dummy word, a dummy file, then both."""
+    """Return A/A guests: the baseline with a dummy word, a dummy file, then both.
+
+    Raises:
+        UsageError: If there are not so many.
+    """
     machine = baseline.machine
     word = msgspec.structs.replace(machine, cmdline=f"{machine.cmdline} {TWIN_WORD}".strip())
     filed = msgspec.structs.replace(

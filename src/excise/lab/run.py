@@ -55,6 +55,7 @@ def run_guest(
         stop: Ends the guest when it is set, from another thread.
 
     Raises:
+        UsageError: If a quote is asked of a machine without a TPM.
         EffectError: If the configuration did not take effect; it says what is missing.
         HostError: If the guest cannot be built or booted, panics, hangs, or a step fails.
     """

@@ -81,6 +81,9 @@ class IssuerSecretKey:
         """Return a credential for a member's Q, and the proof that it is one.
 
         Whether to admit the member has been decided: see `admit`.
+
+        Raises:
+            Refused: If the key could only be made with the issuer's secrets.
         """
         blind = random_scalar()
         blind_y = blind * self.y % N

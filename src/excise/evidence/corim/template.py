@@ -42,6 +42,7 @@ def build_corim(
 
     Raises:
         FormatError: A template is wrong; the field is the path in it.
+        UsageError: There is no CoMID.
     """
     if not comids:
         raise UsageError("a CoRIM needs at least one CoMID template", source="corim build")
