@@ -371,6 +371,16 @@ def test_what_a_bank_costs_must_be_known() -> None:
     assert predict_added(unknown, entries=1, mode="none", banks=2).predicted_ns == MS
 
 
+def test_fewer_banks_take_their_share_of_the_whole_at_least() -> None:
+    # On a loaded host a bank may seem to take longer than a whole extend of two.
+    loaded = dataclasses.replace(units(none=plain(MS)), bank_ns=5 * MS, banks=4)
+    assert predict_added(loaded, entries=100, mode="none", banks=1).unit_ns == MS / 4
+    assert predict_added(loaded, entries=100, mode="none", banks=5).unit_ns == 6 * MS
+    quiet = dataclasses.replace(loaded, bank_ns=0.1 * MS)
+    fewer = predict_added(quiet, entries=100, mode="none", banks=1)
+    assert fewer.unit_ns == pytest.approx(0.7 * MS)
+
+
 def test_a_published_cost_has_the_error_it_was_seen_to_have() -> None:
     published = find_tpm("reference:tpm-hmac-2024").units
     for mode, measured_s in (("none", 102.8), ("hmac", 1941.71), ("lazy", 404.4)):

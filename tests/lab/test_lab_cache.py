@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import fcntl
+import os
+import socket
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from excise.errors import HostError
+from excise.lab import packages
 from excise.lab.cache import cache_root, digest_of, remove_stale, stored, working_folder
+from excise.lab.processes import listens
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +62,52 @@ def test_a_folder_in_use_is_kept_and_one_left_behind_is_removed():
         (left / ".lock").touch()
         assert remove_stale(folder.parent) == ["guest-left"]
         assert folder.is_dir()
+
+
+def test_a_folder_is_never_taken_for_one_left_behind_before_it_is_locked(monkeypatch):
+    locking = fcntl.flock
+    removed = []
+
+    def removing(stream: IO[str], operation: int) -> None:
+        if operation == fcntl.LOCK_EX:  # the moment before: another guest starts and cleans up
+            removed.extend(remove_stale(cache_root() / "run"))
+        locking(stream, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removing)
+    with working_folder() as folder:
+        assert folder.is_dir()
+    assert removed == []
+
+
+@pytest.mark.parametrize("half", ["", "linux-image-6.1"])
+def test_a_package_whose_pin_is_only_half_there_is_looked_for_anew(monkeypatch, half: str):
+    name = "linux-image-6.1"
+    asked = []
+
+    def resolve(wanted: str) -> tuple[str, str]:
+        asked.append(wanted)
+        return name, "6.1.2"
+
+    monkeypatch.setattr(packages, "_resolve", resolve)
+    monkeypatch.setattr(packages, "_unpack", lambda _, into: (into / "boot").mkdir())
+    (cache_root() / "packages").mkdir()
+    pin = cache_root() / "packages" / f"{name}.pin"
+    pin.write_text(half)
+    for _ in range(2):
+        assert packages.fetch(name).version == "6.1.2"
+    assert asked == [name]
+    assert pin.read_text() == f"{name} 6.1.2\n"
+
+
+def test_a_socket_that_is_there_but_takes_no_connections_yet_is_waited_for(tmp_path: Path):
+    path = tmp_path / "a socket"
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(os.fspath(path))
+        assert path.exists()
+        assert not listens(path)
+        bound.listen()
+        assert listens(path)
+    assert not listens(path)
 
 
 def test_parts_of_a_digest_do_not_run_together(tmp_path: Path):

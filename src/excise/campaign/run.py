@@ -340,14 +340,14 @@ class _Session:
             for run in session.run(left, operations=operations):
                 self._count(run)
         except KeyboardInterrupt:
-            if self.on_interrupt is not None:
-                self.on_interrupt()
             self._stop(session)
             return True
         return False
 
     def _stop(self, session: TargetSession) -> None:
         try:
+            if self.on_interrupt is not None:
+                self.on_interrupt()
             last = session.stop()
         except KeyboardInterrupt:
             last = session.stop()

@@ -22,7 +22,7 @@ from excise.errors import HostError
 MOST_BYTES: Final = 64 << 20
 _CHUNK_BYTES: Final = 65_536
 _LOOK_S: Final = 0.2
-_END_PATIENCE_S: Final = 2.0
+END_PATIENCE_S: Final = 2.0
 _SETTLE_S: Final = 5.0
 _QUIET_S: Final = 0.4
 
@@ -62,8 +62,8 @@ class ProgramLine:
         except BrokenPipeError as error:
             raise HostError("has ended and takes no more input", source=self.name) from error
 
-    def close(self) -> int | None:
-        """Close its input, wait a little for its end, then end it; return its exit code."""
+    def close(self, patience_s: float) -> int | None:
+        """Close its input, wait so long for its end, then end it; return its exit code."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -74,7 +74,7 @@ class ProgramLine:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_END_PATIENCE_S)
+                process.wait(END_PATIENCE_S if number else patience_s)
                 break
         return process.wait()
 
@@ -123,7 +123,7 @@ class SerialLine:
         except (self._fault, OSError) as error:
             raise HostError(f"cannot be written: {error}", source=self.name) from error
 
-    def close(self) -> int | None:
+    def close(self, patience_s: float) -> int | None:  # noqa: ARG002  a port has no end
         """Close the port."""
         self._port.close()
         return None
@@ -197,10 +197,10 @@ class Console:
                 if self._ended:
                     end = len(self._bytes)
                 found = pattern.search(bytes(self._bytes[:end]), start) if pattern else None
-                if found is not None:
+                left = deadline - time.monotonic()
+                if found is not None and (left <= 0 or not self._hears_echo(skip)):
                     line_end = self._bytes.find(b"\n", max(found.start(), found.end() - 1)) + 1
                     return self._take(start, line_end or len(self._bytes), found)
-                left = deadline - time.monotonic()
                 if self._ended or left <= 0 or stop():
                     return self._take(start, len(self._bytes), None)
                 if len(self._bytes) > MOST_BYTES:
@@ -223,11 +223,15 @@ class Console:
                 if not self._news.wait(_QUIET_S):
                     return
 
-    def close(self) -> int | None:
-        """Close the line; return the exit code where it is a program."""
+    def close(self, *, patience_s: float = END_PATIENCE_S) -> int | None:
+        """Close the line; return the exit code where it is a program.
+
+        Args:
+            patience_s: How long a program may take to end by itself.
+        """
         self._closing = True
-        code = self._line.close()
-        self._thread.join(_END_PATIENCE_S)
+        code = self._line.close(patience_s)
+        self._thread.join(END_PATIENCE_S)
         self._line.release()
         return code
 
@@ -236,6 +240,11 @@ class Console:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _hears_echo(self, echo: bytes) -> bool:
+        """Tell whether the echo of what was sent is still coming: it may look like a prompt."""
+        is_part = b"\n" not in self._bytes and echo.strip().startswith(self._bytes.strip())
+        return is_part and time.monotonic_ns() - self._at_ns < _QUIET_S * 1e9
 
     def _take(self, start: int, end: int, match: re.Match[bytes] | None) -> Heard:
         data = bytes(self._bytes[start:end])

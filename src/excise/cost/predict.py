@@ -287,7 +287,7 @@ class BootModel:
         self._own_units()
         assert self.overlap is not None, "a fit with the costs of a TPM has an overlap"
         cost = units.of(mode)
-        extend_ns = cost.mean_ns + _banks_ns(units, banks)
+        extend_ns = _extend_ns(units, cost, banks)
         predicted = self.base_ns + entries * extend_ns * self.overlap
         half = self._half_width(np.array([1.0, entries * extend_ns]))
         interval = "" if half is None else "95 % of the fit"
@@ -415,8 +415,7 @@ def predict_added(
     if not 0 <= overlap <= 1:
         raise UsageError(f"an overlap of {overlap:g} is not within 0 and 1")
     cost = units.of(mode)
-    more_ns = _banks_ns(units, banks)
-    unit_ns = (cost.mean_ns + more_ns) * overlap + entry_work_ns
+    unit_ns = _extend_ns(units, cost, banks) * overlap + entry_work_ns
     half = _half_width_added(cost, entries, overlap)
     predicted = entries * unit_ns + (base_ns or 0.0)
     return Prediction(
@@ -472,10 +471,14 @@ def _check_entries(entries: int) -> None:
         raise UsageError(f"{entries} entries are fewer than none")
 
 
-def _banks_ns(units: UnitCosts, banks: int | None) -> float:
-    """Return what banks beside those of the unit costs add to one extend."""
+def _extend_ns(units: UnitCosts, cost: UnitCost, banks: int | None) -> float:
+    """Return what an extend of so many banks takes.
+
+    Each bank takes the same, and the rest is not below zero: of n banks, k take k/n of the whole at
+    least, whatever a bank was found to take on a loaded host.
+    """
     if banks is None or banks == units.banks:
-        return 0.0
+        return cost.mean_ns
     if banks < 1:
         raise UsageError(f"{banks} PCR banks make no extend")
     if units.bank_ns is None or units.banks is None:
@@ -484,7 +487,8 @@ def _banks_ns(units: UnitCosts, banks: int | None) -> float:
             source=units.name,
             hint="Measure a TPM that has several banks with `excise tpm bench`",
         )
-    return (banks - units.banks) * units.bank_ns
+    least_ns = cost.mean_ns * min(1.0, banks / units.banks)
+    return max(least_ns, cost.mean_ns + (banks - units.banks) * units.bank_ns)
 
 
 def _interval_name(cost: UnitCost) -> str:

@@ -67,7 +67,7 @@ def stored(kind: str, key: str, build: Callable[[Path], None]) -> Path:
     final = parent / key
     if final.is_dir():
         return final
-    with _locked(parent / f".{key}.lock"):
+    with locked(parent / f".{key}.lock"):
         if final.is_dir():
             return final
         building = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=parent))
@@ -82,7 +82,8 @@ def stored(kind: str, key: str, build: Callable[[Path], None]) -> Path:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is made if absent; wait for others who hold it."""
     with path.open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
@@ -98,9 +99,10 @@ def working_folder() -> Iterator[Path]:
     parent.mkdir(exist_ok=True)
     remove_stale(parent)
     folder = Path(tempfile.mkdtemp(prefix="guest-", dir=parent))
-    lock = (folder / _LOCK_NAME).open("w")
+    lock = (folder / f"{_LOCK_NAME}.new").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        (folder / f"{_LOCK_NAME}.new").rename(folder / _LOCK_NAME)  # nobody ever sees it free
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from excise.capture.store import write_durably
 from excise.errors import HostError, UsageError
 from excise.files import read_whole
 from excise.lab import packages
@@ -283,10 +284,7 @@ def _pin(name: str) -> Path:
 
 
 def _point(name: str, key: str) -> None:
-    pin = _pin(name)
-    temporary = pin.with_suffix(".new")
-    temporary.write_text(f"{key}\n")
-    temporary.replace(pin)
+    write_durably(_pin(name), f"{key}\n".encode())
 
 
 def _read_built(folder: Path) -> Built:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
+from excise.capture.store import write_durably
 from excise.errors import HostError
-from excise.lab.cache import cache_root, stored
+from excise.lab.cache import cache_root, locked, stored
 
 ARCHITECTURE = "amd64"
 
@@ -44,8 +47,9 @@ def fetch(name: str) -> Package:
         HostError: If apt is missing, the package is unknown, or the download fails.
     """
     pinned = cache_root() / "packages" / f"{name}.pin"
-    if pinned.is_file():
-        real, version = pinned.read_text().split()
+    words = pinned.read_text().split() if pinned.is_file() else []
+    if len(words) == 2:
+        real, version = words
         folder = cache_root() / "packages" / _folder_name(real, version)
         if folder.is_dir():
             return Package(name=real, version=version, root=folder)
@@ -53,7 +57,7 @@ def fetch(name: str) -> Package:
     folder = stored(
         "packages", _folder_name(real, version), lambda into: _unpack(f"{real}={version}", into)
     )
-    pinned.write_text(f"{real} {version}\n")
+    write_durably(pinned, f"{real} {version}\n".encode())
     return Package(name=real, version=version, root=folder)
 
 
@@ -133,10 +137,19 @@ def _options() -> list[str]:
 
 
 def _apt_cache(*arguments: str) -> list[str]:
-    if not any((cache_root() / "apt" / "state" / "lists").glob("*_Packages*")):
-        _update()
-    done = _call(["apt-cache", *_options(), *arguments])
+    with _apt():
+        if not any((cache_root() / "apt" / "state" / "lists").glob("*_Packages*")):
+            _update()
+        done = _call(["apt-cache", *_options(), *arguments])
     return done.stdout.splitlines()
+
+
+@contextmanager
+def _apt() -> Iterator[None]:
+    """Hold apt's folders: lists are read by one while another fetches them only in part."""
+    (cache_root() / "apt").mkdir(exist_ok=True)
+    with locked(cache_root() / "apt" / ".lock"):
+        yield
 
 
 def _update() -> None:
@@ -146,10 +159,12 @@ def _update() -> None:
 def _unpack(package: str, into: Path) -> None:
     with_archive = into / ".archive"
     with_archive.mkdir()
-    done = _call(["apt-get", *_options(), "-q", "download", package], folder=with_archive)
-    if done.returncode:  # the lists may be older than the archive
-        _update()
-        done = _call(["apt-get", *_options(), "-q", "download", package], folder=with_archive)
+    command = ["apt-get", *_options(), "-q", "download", package]
+    with _apt():
+        done = _call(command, folder=with_archive)
+        if done.returncode:  # the lists may be older than the archive
+            _update()
+            done = _call(command, folder=with_archive)
     archives = list(with_archive.glob("*.deb"))
     if done.returncode or len(archives) != 1:
         raise HostError(

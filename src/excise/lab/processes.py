@@ -21,6 +21,8 @@ _PACKAGES: Final = {
     "prlimit": "util-linux",
 }
 _END_GRACE_S: Final = 2.0
+_TPM_PATIENCE_S: Final = 60.0
+_ACCEPTS: Final = 0x10000  # __SO_ACCEPTCON of linux/net.h, as /proc/net/unix shows it
 _FAMILY_SHELL: Final = """\
 exec 3<&0
 "$@" </dev/null 3<&- &
@@ -160,13 +162,27 @@ def software_tpm(folder: Path) -> Iterator[None]:
     command = ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}"]
     command += ["--ctrl", f"type=unixio,path={socket}", "--terminate"]
     with child(command, log=folder / "swtpm.log") as process:
-        for _ in range(500):
-            if socket.exists():
-                break
+        deadline = time.monotonic() + _TPM_PATIENCE_S
+        while not listens(socket):
             if process.poll() is not None:
                 text = (folder / "swtpm.log").read_text(errors="replace").strip()
                 raise HostError(f"swtpm ended at its start: {text}")
+            if time.monotonic() > deadline:
+                raise HostError(f"swtpm made no control socket in {_TPM_PATIENCE_S:.0f} seconds")
             time.sleep(0.01)
-        else:
-            raise HostError("swtpm made no control socket in five seconds")
         yield
+
+
+def listens(socket: Path) -> bool:
+    """Tell whether a Unix socket takes connections: its file is there a moment before it does.
+
+    Args:
+        socket: Its path as it was bound.
+    """
+    rows = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]
+    fields = (row.split(maxsplit=7) for row in rows)
+    return any(
+        each[7] == os.fspath(socket) and int(each[3], 16) & _ACCEPTS
+        for each in fields
+        if len(each) == 8
+    )

@@ -33,7 +33,13 @@ from excise.capture.manifest import Fact
 from excise.capture.store import Capture
 from excise.clock import Clock
 from excise.collect.host import boot_id, program_facts, require_programs
-from excise.collect.remote_console import Console, Heard, ProgramLine, SerialLine
+from excise.collect.remote_console import (
+    END_PATIENCE_S,
+    Console,
+    Heard,
+    ProgramLine,
+    SerialLine,
+)
 from excise.errors import HostError, SpecError, UsageError
 from excise.units import parse_seconds
 
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
 # The line that closes a run, of formats that have one.
 FORMAT_ENDS: Final[Mapping[str, str]] = {"ra-perf": r"RA_PERF\|host\|total\|"}
 _STEP_TIMEOUT_S: Final = 60.0
+_EXIT_PATIENCE_S: Final = 30.0
 _BITS_OF_A_CHARACTER: Final = 10
 
 
@@ -389,10 +396,13 @@ class ConsoleSession:
         pattern = _either(_end_pattern(task), task.failed)
         start_ns = time.monotonic_ns()
         console = Console(ProgramLine(_with_variables(words, configuration)))
+        patience_s = END_PATIENCE_S
         try:
             heard = console.wait_for(pattern, timeout_s=timeout_s, stop=self._end.is_set)
+            if heard.ended and heard.match is None:
+                patience_s = _EXIT_PATIENCE_S  # it is about to end, however busy this machine is
         finally:
-            ended_with = console.close()
+            ended_with = console.close(patience_s=patience_s)
         answer = _answer_of(heard, start_ns=start_ns, mark="", timeout_s=timeout_s)
         if heard.match is None and heard.ended:
             until = _end_pattern(task)
