@@ -10,13 +10,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from ended import ended, wait_until
+from excise.lab.processes import listens
 
 
 def _skip(reason: str, *, module: bool = False) -> None:
@@ -73,22 +75,10 @@ def software_tpm(folder: Path) -> Iterator[SoftwareTpm]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    try:
-        for _ in range(500):
-            if _listens(folder / "s") and _listens(folder / "s.ctrl"):
-                break
-            assert process.poll() is None, f"swtpm ended with {process.returncode}"
-            time.sleep(0.01)
+    with ended(process):
+        for socket in (folder / "s", folder / "s.ctrl"):
+            wait_until(lambda: listens(socket), beside=process)  # noqa: B023  called at once
         yield SoftwareTpm(folder)
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
-
-
-def _listens(path: Path) -> bool:
-    """Return whether a socket takes connections: its file is there before it does."""
-    rows = (row.split() for row in Path("/proc/net/unix").read_text().splitlines())
-    return any(row[-1] == str(path) and row[3] == "00010000" for row in rows)
 
 
 @pytest.fixture(scope="module")

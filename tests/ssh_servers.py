@@ -7,13 +7,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ended import ended, wait_until
 from excise.campaign.target_spec import SshTarget
+from ports import free_port
 from skips import skip
 
 _CONFIG = """\
@@ -70,6 +71,14 @@ class SshServer:
         }
         return SshTarget(**given)  # type: ignore[arg-type]
 
+    def answers(self) -> bool:
+        """Tell whether it takes connections."""
+        try:
+            with socket.create_connection((self.address, self.port), timeout=5):
+                return True
+        except OSError:
+            return False
+
     def connections(self) -> list[int]:
         """Return sshd's processes of the connections that stand."""
         found = []
@@ -106,13 +115,6 @@ def _name(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return ""
-
-
-def free_port() -> int:
-    """Return a TCP port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def make_keys(folder: Path, *, address: str, port: int) -> None:
@@ -152,7 +154,9 @@ def ssh_server(folder: Path, *, in_namespace: bool = False) -> Iterator[SshServe
     in_namespace = _has_namespaces()
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # as Debian's service makes it at boot
-    number = os.getpid() % 250 + 1
+    links = Path("/sys/class/net")
+    numbers = range(os.getpid() % 200 + 1, 255)
+    number = next(each for each in numbers if not (links / _near(each)).exists())
     address = f"10.213.{number}.2" if in_namespace else "127.0.0.1"
     port = free_port()
     make_keys(folder, address=address, port=port)
@@ -162,27 +166,26 @@ def ssh_server(folder: Path, *, in_namespace: bool = False) -> Iterator[SshServe
         command = ["unshare", "--net", "--mount", "sh", "-c", _IN_NAMESPACE, "sh", *command]
     with (folder / "sshd.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
-    try:
-        link = _plug_in(process, number=number) if in_namespace else ""
-        _wait_for(address, port, log=folder / "sshd.log")
-        server = SshServer(folder, address, port, process, link)
-        yield server
-        server.cut()
-    finally:
-        process.terminate()
-        process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
+    server = SshServer(folder, address, port, process, _near(number) if in_namespace else "")
+    with ended(process):
+        try:
+            if in_namespace:
+                _plug_in(process, number=number)
+            wait_until(server.answers, beside=process, what="sshd")
+            yield server
+        finally:
+            server.cut()
 
 
-def _plug_in(process: subprocess.Popen[bytes], *, number: int) -> str:
+def _near(number: int) -> str:
+    return f"exc{number}a"
+
+
+def _plug_in(process: subprocess.Popen[bytes], *, number: int) -> None:
     """Lay a cable into the namespace of a process, then let it go on."""
-    near, far = f"exc{number}a", f"exc{number}b"
-    deadline = time.monotonic() + 10
-    own = Path("/proc/self/ns/net").readlink()
-    while Path(f"/proc/{process.pid}/ns/net").readlink() == own:
-        assert time.monotonic() < deadline, "no namespace came about"
-        time.sleep(0.01)
+    near, far = _near(number), f"exc{number}b"
+    own, its = Path("/proc/self/ns/net").readlink(), Path(f"/proc/{process.pid}/ns/net")
+    wait_until(lambda: its.readlink() != own, beside=process, what="its namespace")
     inside = ["nsenter", f"--net=/proc/{process.pid}/ns/net"]
     for words in (
         ["ip", "link", "add", near, "type", "veth", "peer", "name", far],
@@ -196,15 +199,3 @@ def _plug_in(process: subprocess.Popen[bytes], *, number: int) -> str:
     assert process.stdin is not None
     process.stdin.write(b"go\n")
     process.stdin.flush()
-    return near
-
-
-def _wait_for(address: str, port: int, *, log: Path) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            with socket.create_connection((address, port), timeout=1):
-                return
-        except OSError:
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)

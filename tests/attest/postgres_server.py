@@ -8,12 +8,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ended import ended, wait_until
 from skips import skip
 
 
@@ -55,19 +55,10 @@ def postgres_server() -> Iterator[str]:
                 [postgres, "-D", str(data), "-k", name, "-c", "listen_addresses="],
                 stdout=log, stderr=log, cwd=name, env=environment, **who,
             )  # fmt: skip
-        try:
-            _wait(folder, server)
+        with ended(server, by=signal.SIGINT):  # its fast shutdown: it does not wait for clients
+
+            def is_ready() -> bool:
+                return "ready to accept connections" in (folder / "log").read_text()
+
+            wait_until(is_ready, beside=server, what="PostgreSQL")
             yield f"postgresql:///postgres?host={name}&user=excise"
-        finally:
-            # SIGINT is PostgreSQL's fast shutdown: it does not wait for clients.
-            server.send_signal(signal.SIGINT)
-            server.wait(timeout=30)
-
-
-def _wait(folder: Path, server: subprocess.Popen[bytes]) -> None:
-    for _ in range(1500):
-        assert server.poll() is None, (folder / "log").read_text()
-        if "ready to accept connections" in (folder / "log").read_text():
-            return
-        time.sleep(0.02)
-    raise AssertionError("PostgreSQL did not start: " + (folder / "log").read_text())

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ended import PATIENCE_S, ended
 from excise.attest.attester import Attester, Measured, generate_key, open_signer, parse_key
 from excise.errors import ExciseError, UsageError
 from excise.evidence.checks import Outcome
@@ -172,15 +173,16 @@ def test_without_perf_nothing_is_measured(
 def test_an_interrupt_tells_what_was_done(tmp_path: Path, files: tuple[str, ...]) -> None:
     code = "from excise.cli.main import main; main()"
     words = ["attester", *files, "--no-server", "--loop", "1000000", "--perf"]
-    with subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", code, *words],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    )  # fmt: skip
+    with ended(process):
         assert process.stdout is not None
         for _ in range(3):
             assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert re.search(r"^\d+ attestations: \d+ not verified$", err, re.MULTILINE)
     assert "RA_PERF|host|total|" in err

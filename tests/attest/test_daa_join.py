@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from daa_group import MESSAGE, failed
+from ended import PATIENCE_S, ended
 from excise.attest.daa import folders
 from excise.attest.daa.admission import read_certificates
 from excise.attest.daa.folders import IssuerFolder, init_issuer
@@ -279,8 +280,9 @@ def serve(*words: object, cwd: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    with ended(process):
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
 
 

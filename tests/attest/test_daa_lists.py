@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from daa_group import MESSAGE, group
+from ended import PATIENCE_S
 from excise.attest.daa import folders
 from excise.attest.daa.keys import SoftwareKey
 from excise.errors import FormatError, UsageError
@@ -71,14 +72,14 @@ def test_a_signature_does_not_pass_by_a_text_that_is_called_a_list(tmp_path: Pat
     (tmp_path / "list").write_text(made.key.to_bytes().hex())
     words = ("daa", "verify", "sig.bin", "-m", "message", "-g", "ipk.bin", "--revoked-keys", "list")
     process = _excise(*words, cwd=tmp_path)
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (3, "")
     assert "list: field secret-keys: text, and so neither JSON nor a bare list" in said
 
 
 def test_of_issuers_made_at_once_in_one_folder_one_is_whole(tmp_path: Path) -> None:
     started = [_excise("daa", "issuer", "init", "same", cwd=tmp_path) for _ in range(4)]
-    said = [(one.communicate(timeout=120)[1], one.returncode) for one in started]
+    said = [(one.communicate(timeout=PATIENCE_S)[1], one.returncode) for one in started]
     assert sorted(code for _, code in said) == [0, 2, 2, 2]
     for text, code in said:
         told = "another process writes keys" in text or "holds an issuer's key already" in text
@@ -101,7 +102,7 @@ def test_a_folder_that_another_process_fills_is_left_alone(tmp_path: Path) -> No
 def test_a_join_into_a_folder_that_another_process_fills_is_refused(tmp_path: Path) -> None:
     with folders.folder_lock(tmp_path / "member"):
         process = _excise("daa", "member", "join", "member", "--nonce", "4711", cwd=tmp_path)
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 2
     assert "another process writes keys there now" in said
     assert list((tmp_path / "member").iterdir()) == []
@@ -116,9 +117,9 @@ def test_a_list_grows_beyond_a_mebibyte_and_two_revocations_at_once_lose_none(
     words = ("daa", "revoke", "keys.bin", "--secret-key", "sk.bin")
     with folders.folder_lock(tmp_path):
         process = _excise(*words, cwd=tmp_path)
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=PATIENCE_S)[1]
     assert (process.returncode, "another process writes keys" in said) == (2, True)
     process = _excise(*words, cwd=tmp_path)
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0, said
     assert len(RevokedKeys.from_bytes(path.read_bytes(), count=35_001).keys) == 35_001

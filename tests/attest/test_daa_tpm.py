@@ -340,7 +340,7 @@ def test_a_tpm_reset_between_commit_and_sign_begins_the_proof_anew() -> None:
             proof = key.prove(base=GENERATOR_1, public=key.public, message=NONCE)
             member = prove_member_key(key, nonce=NONCE)
         assert len(resets) == 1
-        assert proof.attempts == 2
+        assert proof.attempts >= 2  # one nonce in 256 is of no use
         assert check_member_key(member, nonce=NONCE).holds
 
 

@@ -6,11 +6,9 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ended import PATIENCE_S, ended, wait_until
 from excise.evidence.base64text import decode_base64
+from ports import free_port
 from postgres_server import postgres_server
 from token_builders import claims_2, corim, token
 from verifier_runner import running
@@ -40,17 +40,11 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 class Service:
     """The program, which may be killed and started on the same port."""
 
     def __init__(self, database: str, known: Path) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._command = [
             *(sys.executable, "-c", "from excise.cli.main import main; main()"),
@@ -65,17 +59,22 @@ class Service:
     def kill(self, number: int = signal.SIGKILL) -> None:
         assert self._process is not None
         os.kill(self._process.pid, number)
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=PATIENCE_S)
+
+    def end(self) -> None:
+        assert self._process is not None
+        with ended(self._process):
+            pass
 
     def wait(self) -> None:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            try:
-                httpx.get(f"{self.url}/.well-known/veraison/verification", verify=False)
-                return
-            except httpx.HTTPError:
-                time.sleep(0.05)
-        raise AssertionError("the verifier did not start")
+        wait_until(self._answers, beside=self._process, what="the verifier")
+
+    def _answers(self) -> bool:
+        try:
+            httpx.get(f"{self.url}/.well-known/veraison/verification", verify=False)
+        except httpx.HTTPError:
+            return False
+        return True
 
 
 @dataclass
@@ -120,6 +119,9 @@ async def _load(service: Service, seen: Seen, *, kills: int) -> None:
         before = len(seen.results)
         while len(seen.results) < before + 15:
             await asyncio.sleep(0.02)
+            for client in clients:
+                if client.done():
+                    client.result()  # it ends by an error alone
         # In the middle of whatever is under way; every other time with warning.
         await asyncio.to_thread(service.kill, signal.SIGKILL if number % 2 == 0 else signal.SIGTERM)
         service.start()
@@ -155,7 +157,7 @@ def _restart(database: str, folder: Path, *, kills: int) -> Seen:
         asyncio.run(_load(service, seen, kills=kills))
         _check(service, seen)
     finally:
-        service.kill(signal.SIGTERM)
+        service.end()
     return seen
 
 

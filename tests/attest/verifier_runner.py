@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import httpx
 import uvicorn
 
+from ended import PATIENCE_S, wait_until
 from excise.attest.verifier import Database, VerifierSettings, verifier_app
 from excise.evidence.corim import ReferenceStore
 from token_builders import store
@@ -31,14 +31,14 @@ def running(
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
-        end = time.monotonic() + 30
-        while not server.started and thread.is_alive() and time.monotonic() < end:
-            time.sleep(0.005)
+        wait_until(lambda: server.started or not thread.is_alive(), what="the verifier")
         assert server.started
         port = listening.getsockname()[1]
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, verify=False) as client:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S, verify=False
+        ) as client:
             yield client
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE_S)
         listening.close()

@@ -8,16 +8,20 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
+from ended import PATIENCE_S, wait_until
 from excise.campaign.spec import Campaign, Configuration, Task
 from excise.capture.journal import Loss, Record, Run, Session, decode
 from excise.capture.store import JOURNAL
 
 MARK = "EXCISE_TEST_MARK"
-# Prints the number of every run that excise calls complete, at once.
+# Prints the number of every run that excise calls complete, at once; an interrupt that it has
+# noticed leaves a file.
 DRIVER = """
 import sys, msgspec
 from pathlib import Path
@@ -28,6 +32,7 @@ run_campaign(
     campaign,
     Path(sys.argv[1]),
     on_progress=lambda p: print(p.run.sequence, flush=True),
+    on_interrupt=Path(sys.argv[1] + ".interrupted").touch,
 )
 """
 
@@ -52,10 +57,11 @@ def small_campaign(marks: Path, *, blocks: int = 20) -> Campaign:
 
 
 class RunningCampaign:
-    """A campaign running in a process of its own."""
+    """A campaign running in a process of its own; at the latest after a `with` nothing is left."""
 
     def __init__(self, campaign: Campaign, capture: Path) -> None:
         self.mark = uuid.uuid4().hex
+        self.interrupted = capture.with_name(f"{capture.name}.interrupted")
         self.process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, str(capture), msgspec.json.encode(campaign).decode()],
             stdout=subprocess.PIPE,
@@ -64,25 +70,41 @@ class RunningCampaign:
             start_new_session=True,
         )
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()  # does nothing to one that has ended
+        self.process.communicate()
+        while left := processes_with(self.mark):
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
 
+    def interrupt(self, *, times: int = 1) -> None:
+        """Send SIGINT so often, each when the one before was noticed: two at once are one."""
+        for number in range(times):
+            if number:
+                time.sleep(0.3)  # it says so a moment before it is done with it
+            self.process.send_signal(signal.SIGINT)
+            wait_until(self.interrupted.exists, beside=self.process, what="the interrupt")
+
     def finish(self) -> tuple[list[int], str]:
         """Wait for the end; return the runs it called complete, and what it said went wrong."""
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=PATIENCE_S)
         return [int(word) for word in out.split()], err.decode()
 
-    def wait_until_nothing_is_left(self, *, seconds: float = 10.0) -> None:
+    def wait_until_nothing_is_left(self) -> None:
         """Fail if a process that the session started outlives it."""
-        deadline = time.monotonic() + seconds
-        while left := processes_with(self.mark):
-            assert time.monotonic() < deadline, f"still running: {left}"
-            time.sleep(0.01)
+        wait_until(lambda: not processes_with(self.mark), what="the end of all it started")
 
 
-def processes_with(mark: str) -> list[str]:
+def processes_with(mark: str) -> dict[int, str]:
     """Return the command lines of live processes that carry a mark in their environment."""
-    found = []
+    found = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
             continue
@@ -92,7 +114,7 @@ def processes_with(mark: str) -> list[str]:
         except OSError:
             continue
         if f"{MARK}={mark}".encode() in environment:
-            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+            found[int(folder.name)] = command.replace(b"\0", b" ").decode(errors="replace")
     return found
 
 

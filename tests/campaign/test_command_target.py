@@ -38,7 +38,7 @@ for line in sys.stdin:
         out(f"RA_PERF|ta|sign|70|key={mode}\nRA_PERF|ta|cmd_total|90|key={mode}\n")
         out(f"RA_PERF|host|total|120|key={mode}\n")
     elif word == "hang":
-        time.sleep(30)
+        time.sleep(600)
     elif word == "break":
         out("PANIC: it broke\n")
     elif word == "mode?":
@@ -189,7 +189,7 @@ def test_a_run_that_hangs_is_a_failed_one_and_says_how_far_it_came(tmp_path: Pat
     timeout = "200ms"
     """
     with pytest.raises(HostError, match=r"did not say 'board> \$'"):
-        run_text(text.replace("[[conf", 'ready_timeout = "300ms"\n[[conf', 1), tmp_path / "c")
+        run_text(text.replace("[[conf", 'ready_timeout = "5s"\n[[conf', 1), tmp_path / "c")
     (first,) = runs_in(tmp_path / "c")
     assert (first.ok, first.timed_out) == (False, True)
     assert first.error == "no end in 0.2 s: nothing came"
@@ -263,7 +263,7 @@ def test_a_command_for_each_run_ends_with_its_exit_or_its_line(tmp_path: Path) -
     events = "ra-perf"
     [[tasks]]
     name = "stays"
-    command = ["sh", "-c", "echo go; echo done; sleep 30"]
+    command = ["sh", "-c", "echo go; echo done; sleep 600"]
     until = "^done$"
     [[tasks]]
     name = "never"
@@ -277,7 +277,7 @@ def test_a_command_for_each_run_ends_with_its_exit_or_its_line(tmp_path: Path) -
     assert all(run.ok for run in done if run.task != "never")
     errors = {run.error for run in done if run.task == "never"}
     assert errors == {"ended without a line that matches '^done$'"}
-    assert max(run.wall_ns or 0 for run in done) < 20_000_000_000
+    assert max(run.wall_ns or 0 for run in done) < 300_000_000_000
 
 
 @pytest.mark.parametrize(

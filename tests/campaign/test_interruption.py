@@ -20,6 +20,7 @@ from campaign_runs import (
     session_states,
     small_campaign,
 )
+from ended import wait_until
 from excise.campaign.run import completed_runs, kept_campaign, run_campaign
 from excise.campaign.schedule import schedule
 from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
@@ -47,13 +48,13 @@ def kill_at_random_moments(folder: Path, *, moments: int, seed: int) -> None:
         number += 1
         kills_here = 0
         while True:
-            session = RunningCampaign(campaign, capture)
-            if killed < moments:
-                # From before Python has started to well into the runs.
-                time.sleep(draw.uniform(0.0, 1.2))
-                session.kill()
-            called_complete, error = session.finish()
-            session.wait_until_nothing_is_left()
+            with RunningCampaign(campaign, capture) as session:
+                if killed < moments:
+                    # From before Python has started to well into the runs.
+                    time.sleep(draw.uniform(0.0, 1.2))
+                    session.kill()
+                called_complete, error = session.finish()
+                session.wait_until_nothing_is_left()
             assert error == ""
             if session.process.returncode == -signal.SIGKILL:
                 killed += 1
@@ -221,9 +222,13 @@ def test_runs_are_counted_whatever_their_output_says(tmp_path: Path) -> None:
     assert completed_runs(tmp_path) == 1
 
 
-def sleeper(folder: Path, *, seconds: float, blocks: int = 30) -> Campaign:
-    """Return a campaign with a configuration that is set up and torn down around each run."""
+def held(folder: Path, *, blocks: int = 30) -> Campaign:
+    """Return a campaign with a configuration that is set up and torn down around each run.
+
+    A run says when it has begun, and ends when it is let.
+    """
     standing = str(folder / "standing")
+    script = f"touch {folder}/begun; until [ -e {folder}/let ]; do sleep 0.05; done"
     return Campaign(
         configurations=[
             Configuration(
@@ -232,34 +237,24 @@ def sleeper(folder: Path, *, seconds: float, blocks: int = 30) -> Campaign:
                 teardown=[["sh", "-c", f"echo down >> {standing}"]],
             )
         ],
-        tasks=[Task(name="t", command=["sleep", str(seconds)])],
+        tasks=[Task(name="t", command=["sh", "-c", script])],
         blocks=blocks,
         sync_interval="never",
     )
-
-
-def wait_for(path: Path, count: int) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists() or path.read_bytes().count(b"up") < count:
-        assert time.monotonic() < deadline, "the campaign did not start"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_interrupt_in_the_process_finishes_the_run_or_ends_it(
     tmp_path: Path, times: int
 ) -> None:
-    campaign = sleeper(tmp_path, seconds=20 if times == 2 else 0.3)
-    session = RunningCampaign(campaign, tmp_path / "c")
-    wait_for(tmp_path / "standing", 2)  # one for the effect checks, one for the first run
-    for _ in range(times):
-        time.sleep(0.15)
-        os.kill(session.process.pid, signal.SIGINT)
-    began = time.monotonic()
-    called_complete, error = session.finish()
-    assert time.monotonic() - began < 60
-    assert error == ""
-    session.wait_until_nothing_is_left()
+    with RunningCampaign(held(tmp_path), tmp_path / "c") as session:
+        wait_until((tmp_path / "begun").exists, beside=session.process, what="the first run")
+        session.interrupt(times=times)
+        if times == 1:
+            (tmp_path / "let").touch()
+        called_complete, error = session.finish()
+        assert error == ""
+        session.wait_until_nothing_is_left()
     done = runs(tmp_path / "c")
     assert called_complete == [run.sequence for run in done] == ([] if times == 2 else [0])
     assert session_states(tmp_path / "c") == ["started", "interrupted"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +23,8 @@ from campaign_runs import (
     session_states,
     small_campaign,
 )
-from excise.campaign.run import Finished, run_campaign
+from ended import wait_until
+from excise.campaign.run import Finished, Progress, run_campaign
 from excise.campaign.schedule import schedule
 from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
 from excise.campaign.target_spec import SshTarget
@@ -60,18 +60,26 @@ def campaign_on(server: SshServer, marks: Path, *, blocks: int, **options: objec
 def assert_nothing_is_left(marks: Path) -> None:
     """Fail unless the probe, its folder and its launcher are gone from the target."""
     there = marks.parent / "there"
-    assert list(there.iterdir()) == []
-    found = subprocess.run(
-        ["pgrep", "-f", f"^{there}"], capture_output=True, text=True, check=False
-    )
-    assert found.stdout == ""
+
+    def left() -> list[str]:
+        words = ["pgrep", "-f", f"^{there}"]
+        found = subprocess.run(words, capture_output=True, text=True, check=False)
+        return [*map(str, there.iterdir()), *found.stdout.split()]
+
+    wait_until(lambda: not left(), what="the end of all that was there")
+
+
+def executed_runs(marks: Path) -> int:
+    return marks.read_bytes().count(b"\n") if marks.exists() else 0
 
 
 @contextmanager
 def cutting(
     server: SshServer, marks: Path, *, cuts: int, runs_in_all: int, seed: int
-) -> Iterator[list[int]]:
-    """Cut connections at random moments, spread over a campaign's runs; give the cuts made.
+) -> Iterator[tuple[list[int], Callable[[Progress], None]]]:
+    """Cut connections at random moments, spread over a campaign's runs.
+
+    Gives the cuts made, and a listener of the campaign's progress that waits for those due.
 
     A moment is a number of runs and a bit of time after it, so that a fast machine is cut as often
     as a slow one.
@@ -81,13 +89,10 @@ def cutting(
     end = threading.Event()
     spacing = runs_in_all // (cuts + 1)
 
-    def executed() -> int:
-        return marks.read_bytes().count(b"\n") if marks.exists() else 0
-
     def cut() -> None:
         for number in range(cuts):
             moment = number * spacing + draw.randint(1, spacing)
-            while executed() < moment and not end.wait(0.002):
+            while executed_runs(marks) < moment and not end.wait(0.002):
                 pass
             end.wait(draw.uniform(0.0, 0.01))
             # Every fifth time the cable, where there is one: then nothing says that it is over.
@@ -102,10 +107,15 @@ def cutting(
                     break
                 end.wait(0.002)  # it is between two connections
 
+    def keep_step(_: Progress) -> None:
+        """Let no campaign get ahead of its cuts on a machine that is busy."""
+        due = max(0, executed_runs(marks) - 3) // spacing
+        wait_until(lambda: len(made) >= min(due, cuts), what="a cut")
+
     thread = threading.Thread(target=cut)
     thread.start()
     try:
-        yield made
+        yield made, keep_step
     finally:
         end.set()
         thread.join()
@@ -117,8 +127,9 @@ def run_with_cuts(
     """Run a campaign whose connection is cut so often; return the cuts made and how it ended."""
     marks = folder / "marks"
     campaign = campaign_on(server, marks, blocks=blocks)
-    with cutting(server, marks, cuts=cuts, runs_in_all=campaign.runs, seed=seed) as made:
-        finished = run_campaign(campaign, folder / "c.excise")
+    cutter = cutting(server, marks, cuts=cuts, runs_in_all=campaign.runs, seed=seed)
+    with cutter as (made, keep_step):
+        finished = run_campaign(campaign, folder / "c.excise", on_progress=keep_step)
         cut = len(made)
     done = runs(folder / "c.excise")
     assert heads(done) == planned(campaign)
@@ -163,14 +174,16 @@ def test_a_client_that_was_killed_goes_on_and_takes_in_what_was_finished(
     campaign = msgspec.structs.replace(campaign, tasks=slow)
     draw, kills = random.Random(4), 0
     while True:
-        session = RunningCampaign(campaign, tmp_path / "c")
-        if kills < 2:
-            while not marks.exists() or len(marks.read_bytes().splitlines()) < 10 * (kills + 1):
-                time.sleep(0.01)
-            time.sleep(draw.uniform(0.0, 0.3))
-            session.kill()
-        _, error = session.finish()
-        assert error == ""
+        with RunningCampaign(campaign, tmp_path / "c") as session:
+            if kills < 2:
+                wait_until(
+                    lambda: executed_runs(marks) >= 10 * (kills + 1),  # noqa: B023  called at once
+                    beside=session.process,
+                )
+                time.sleep(draw.uniform(0.0, 0.3))
+                session.kill()
+            _, error = session.finish()
+            assert error == ""
         if session.process.returncode == 0:
             break
         kills += 1
@@ -258,21 +271,18 @@ def test_an_interrupt_finishes_the_run_there_or_ends_it(
     server: SshServer, tmp_path: Path, times: int
 ) -> None:
     marks = tmp_path / "marks"
-    seconds = 1 if times == 1 else 30
+    script = f"echo up >> {marks}; until [ -e {tmp_path}/let ]; do sleep 0.05; done"
     campaign = msgspec.structs.replace(
         campaign_on(server, marks, blocks=30),
-        tasks=[Task(name="t", command=["sh", "-c", f"echo up >> {marks}; sleep {seconds}"])],
+        tasks=[Task(name="t", command=["sh", "-c", script])],
     )
-    session = RunningCampaign(campaign, tmp_path / "c")
-    deadline = time.monotonic() + 60
-    while not marks.exists():
-        assert time.monotonic() < deadline, "the campaign did not start"
-        time.sleep(0.02)
-    for _ in range(times):
-        time.sleep(0.3)
-        session.process.send_signal(signal.SIGINT)
-    _, error = session.finish()
-    assert error == ""
+    with RunningCampaign(campaign, tmp_path / "c") as session:
+        wait_until(marks.exists, beside=session.process, what="the first run")
+        session.interrupt(times=times)
+        if times == 1:
+            (tmp_path / "let").touch()
+        _, error = session.finish()
+        assert error == ""
     done = runs(tmp_path / "c")
     assert heads(done) == planned(campaign)[: len(done)]
     assert len(done) == (1 if times == 1 else 0)

@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from ended import PATIENCE_S, ended, wait_until
 from excise.campaign.tpm_bench import CLIENT, TWIN, run_tpm_bench
 from excise.collect.tpm import tasks, wire
 from excise.collect.tpm.codes import COMMANDS
@@ -343,13 +344,13 @@ def test_an_interrupted_bench_keeps_what_it_measured_and_leaves_nothing(
         env={**os.environ, "COLUMNS": "80"},
     )
     journal = path / "journal.jsonl"
-    until = time.monotonic() + 60
-    while not journal.exists() or journal.read_bytes().count(b'"PCR_Extend"') < 20:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with ended(process):
+        wait_until(
+            lambda: journal.exists() and journal.read_bytes().count(b'"PCR_Extend"') >= 20,
+            beside=process,
+        )
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "stopped, what was measured is kept" in err
     assert "A PCR extend takes" in out

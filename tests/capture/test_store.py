@@ -138,11 +138,11 @@ def test_the_end_of_the_last_line_is_found(
         os.close(fd)
 
 
-def test_a_writer_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
-    import threading
-
+def test_a_writer_that_is_just_ending_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = Capture.create(tmp_path / "c", manifest())
-    threading.Timer(0.2, first.close).start()
+    monkeypatch.setattr("excise.capture.store.time.sleep", lambda _: first.close())
     with Capture.open(tmp_path / "c") as second:
         second.append(Calibration(task="stat", operations=1))
     assert records(tmp_path / "c") == [Calibration(task="stat", operations=1)]

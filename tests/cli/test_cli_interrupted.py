@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from ended import PATIENCE_S, ended, wait_until
 
 PROGRAM = str(Path(sys.executable).with_name("excise"))
 LARGE_BYTES = 1 << 40
@@ -46,11 +47,8 @@ def test_ctrl_c_is_heard_while_a_large_file_is_read(
     path.write_bytes(head)
     os.truncate(path, LARGE_BYTES)
     process = subprocess.Popen([PROGRAM, *words], stderr=subprocess.PIPE, cwd=tmp_path)
-    deadline = time.monotonic() + 60
-    while _position(process.pid, path) < BEGUN_BYTES:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    with ended(process):
+        wait_until(lambda: _position(process.pid, path) >= BEGUN_BYTES, beside=process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (130, b"excise: interrupted\n")

@@ -52,7 +52,7 @@ def test_a_file_without_end_is_not_read_to_its_end(
     said = excise(*words)
     assert said.returncode == 3, said
     assert "large: has more than" in said.stderr
-    writer.join(timeout=20)
+    writer.join(timeout=120)
     assert endless.is_set()
 
 

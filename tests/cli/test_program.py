@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import pytest
 import typer
 
 from captures import run, write
+from ended import PATIENCE_S, ended, wait_until
 from excise.capture.archive import pack
 from excise.capture.journal import Run
 from excise.capture.manifest import Fact
@@ -425,7 +425,7 @@ def on_terminal(*words: str, environment: dict[str, str] | None = None) -> str:
     except OSError:  # EIO: the terminal's last writer has gone
         pass
     os.close(leader)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
     return b"".join(chunks).decode()
 
 
@@ -495,14 +495,18 @@ def test_the_demo_answers_within_two_seconds_of_processor_time() -> None:
 def test_an_interrupted_campaign_says_how_to_go_on_and_does(tmp_path: Path, number: int) -> None:
     """A terminal sends Ctrl-C to the whole foreground group; so is it done here."""
     path = tmp_path / "i.excise"
-    words = [PROGRAM, "run", "-n", "20", "-o", str(path), "--", "sleep", "0.03"]
+    hurry = tmp_path / "hurry"
+    command = ["sh", "-c", f"[ -e {hurry} ] || sleep 0.3"]
+    words = [PROGRAM, "run", "-n", "20", "-o", str(path), "--", *command]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, start_new_session=True)
-    deadline = time.monotonic() + 30
-    while not (path / JOURNAL).exists() or (path / JOURNAL).read_bytes().count(b'"run"') < 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.killpg(process.pid, number)
-    _, err = process.communicate(timeout=30)
+    with ended(process, group=True):
+        wait_until(
+            lambda: (path / JOURNAL).exists() and b'"sequence":1,' in (path / JOURNAL).read_bytes(),
+            beside=process,
+        )
+        os.killpg(process.pid, number)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    hurry.touch()
     assert process.returncode == 130
     said = re.search(rb"Stopped after (\d+) of 42 runs; nothing is lost", err)
     assert said

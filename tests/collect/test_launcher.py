@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from captures import manifest
+from ended import wait_until
 from excise.capture.journal import Run, RunHead, decode
 from excise.capture.store import JOURNAL, Capture
 from excise.collect.launcher import Exec, Launch, Launcher
@@ -100,13 +100,13 @@ def test_a_run_that_takes_too_long_is_killed_with_all_it_started(start: Start) -
     with start() as launcher:
         slow, after = launcher.run(
             [
-                launch(0, "sh", "-c", "sleep 30 & sleep 30", timeout_ns=100_000_000),
+                launch(0, "sh", "-c", "sleep 600 & sleep 600", timeout_ns=100_000_000),
                 launch(1, "true"),
             ]
         )
     assert (slow.ok, slow.timed_out, slow.signal) == (False, True, signal.SIGKILL)
     assert slow.wall_ns is not None
-    assert 100_000_000 <= slow.wall_ns < 10_000_000_000
+    assert 100_000_000 <= slow.wall_ns < 300_000_000_000
     assert after.ok
 
 
@@ -196,7 +196,7 @@ def test_set_up_and_tear_down_stand_around_their_run(start: Start, tmp_path: Pat
     [
         (("sh", "-c", "echo why >&2; exit 9"), "exit code 9: why"),
         (("no-such-program-xyz",), "ENOENT"),
-        (("sleep", "30"), "it took too long"),
+        (("sleep", "600"), "it took too long"),
     ],
 )
 def test_a_failing_set_up_ends_it_before_the_run(
@@ -253,15 +253,14 @@ def test_a_launcher_that_is_killed_is_an_error_and_leaves_complete_runs(
 
 def test_leaving_early_ends_the_run_in_progress(start: Start, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    script = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 60"
+    script = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 600"
     launcher = start()
 
     def leave_early() -> None:
         with launcher:
             for run in launcher.run([launch(0, "true"), launch(1, "sh", "-c", script)]):
                 assert run.sequence == 0
-                while not pid_file.exists():
-                    time.sleep(0.01)
+                wait_until(pid_file.exists, what="the second run")
                 raise RuntimeError("mine")
 
     with pytest.raises(RuntimeError, match="mine"):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,17 +17,12 @@ from excise.fleet.rounds import Progress, find_hosts, verify_fleet
 from excise.fleet.stores import SqliteStore, read_states
 from fleet_builder import by_host, fleet_policy, run_round, write_fleet
 from ima_builder import ng
+from ports import free_port
 
 pytest.importorskip("distributed")
 
 DASK = str(Path(sys.executable).with_name("dask"))
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def _worker(address: str, folder: Path) -> subprocess.Popen[bytes]:
@@ -42,7 +35,7 @@ def _worker(address: str, folder: Path) -> subprocess.Popen[bytes]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[int]]]:
     """Give a scheduler's address and the process numbers of its two workers."""
     folder = tmp_path_factory.mktemp("dask")
-    port = _free_port()
+    port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     scheduler = subprocess.Popen(
         [DASK, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
@@ -56,7 +49,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, lis
         for process in [*workers, scheduler]:
             process.kill()
         for process in [*workers, scheduler]:
-            process.wait(timeout=30)
+            process.wait()
 
 
 @pytest.mark.lab
@@ -129,7 +122,7 @@ def test_killing_a_dask_worker_mid_run_loses_nothing(
 def test_a_scheduler_that_goes_away_keeps_what_is_done(tmp_path: Path) -> None:
     from excise.fleet.dask_engine import DaskEngine
 
-    port = _free_port()
+    port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     argv = [DASK, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
     scheduler = subprocess.Popen(argv, **QUIET)  # type: ignore[call-overload]
@@ -152,7 +145,7 @@ def test_a_scheduler_that_goes_away_keeps_what_is_done(tmp_path: Path) -> None:
     finally:
         for process in (worker, scheduler):
             process.kill()
-            process.wait(timeout=30)
+            process.wait()
     assert done.interrupted
     assert "scheduler" in str(done.stopped_by)
     assert read_states(str(tmp_path / "s.sqlite")) == list(done.states()) != []
@@ -165,7 +158,5 @@ def test_an_address_where_nobody_answers_is_said_with_what_to_do(
 
     monkeypatch.setattr(dask_engine, "CONNECT_S", 1)
     write_fleet(tmp_path, 1)
-    began = time.monotonic()
     with pytest.raises(HostError, match="no Dask cluster with a worker answers"):
-        run_round(tmp_path, engine=dask_engine.DaskEngine(f"tcp://127.0.0.1:{_free_port()}"))
-    assert time.monotonic() - began < 60
+        run_round(tmp_path, engine=dask_engine.DaskEngine(f"tcp://127.0.0.1:{free_port()}"))

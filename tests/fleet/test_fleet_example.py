@@ -11,22 +11,22 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.lab
 def test_the_example_of_two_nodes_runs_and_leaves_no_process(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = str(sock.getsockname()[1])
+    port = str(free_port())
     programs = str(Path(sys.executable).parent)
     done = subprocess.run(
         [ROOT / "examples" / "fleet-two-nodes.sh", tmp_path],
         env={**os.environ, "EXCISE_DASK_PORT": port, "EXCISE_BIN": programs},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == 0, done.stderr

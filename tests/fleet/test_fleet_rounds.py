@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
+from ended import PATIENCE_S, ended, wait_until
 from excise.errors import FormatError, HostError, UsageError
 from excise.evidence.checks import Outcome
 from excise.fleet.engines import InlineEngine, PoolEngine
@@ -161,7 +163,8 @@ def test_an_interrupt_beside_the_store_counts_what_was_kept(tmp_path: Path, wher
     assert len(by_host(done)) == len(store.hosts()) == (1 if where == "after" else 0)
 
 
-def start_verify(fleet: Path, state: Path, *options: str) -> subprocess.Popen[str]:
+@contextmanager
+def started_verify(fleet: Path, state: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Start the program in a session of its own, and wait until the first hosts are kept."""
     excise = str(Path(sys.executable).with_name("excise"))
     process = subprocess.Popen(
@@ -171,18 +174,18 @@ def start_verify(fleet: Path, state: Path, *options: str) -> subprocess.Popen[st
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not _kept(state):
-        time.sleep(0.01)
-    return process
+    with ended(process, group=True):
+        wait_until(lambda: _kept(state), beside=process, what="the first hosts")
+        yield process
 
 
 def test_ctrl_c_of_the_program_keeps_what_is_done_and_leaves_no_process(tmp_path: Path) -> None:
     fleet, state = tmp_path / "fleet", tmp_path / "s.sqlite"
     names = write_fleet(fleet, 300)
-    process = start_verify(fleet, state, "--results", str(tmp_path / "r"))
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with started_verify(fleet, state, "--results", str(tmp_path / "r")) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        wait_until(lambda: _is_gone(process.pid), what="the end of all processes")
     kept = _kept(state)
     assert process.returncode in (0, 130), err
     assert (tmp_path / "r" / "checks.parquet").exists()
@@ -191,17 +194,16 @@ def test_ctrl_c_of_the_program_keeps_what_is_done_and_leaves_no_process(tmp_path
         assert f"{len(names) - kept} of {len(names)} hosts were not looked at" in " ".join(
             out.split()
         )
-    assert _ends_within(process.pid, 10)
 
 
 def test_program_that_is_killed_keeps_what_came_in_and_leaves_no_process(tmp_path: Path) -> None:
     fleet, state = tmp_path / "fleet", tmp_path / "s.sqlite"
     write_fleet(fleet, 300)
-    process = start_verify(fleet, state)
-    process.kill()
-    process.communicate(timeout=30)  # ends when nobody holds the pipes any more
-    assert _kept(state) > 0
-    assert _ends_within(process.pid, 10)
+    with started_verify(fleet, state) as process:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)  # ends when nobody holds the pipes any more
+        assert _kept(state) > 0
+        wait_until(lambda: _is_gone(process.pid), what="the end of all processes")
 
 
 def test_death_of_what_forks_the_workers_costs_no_host(tmp_path: Path) -> None:
@@ -336,22 +338,19 @@ def test_killed_program_leaves_no_process_of_a_short_round(tmp_path: Path) -> No
     write_fleet(fleet, 300)
     run_round(fleet, store=SqliteStore(state))
     for delay_s in (0.2, 0.3, 0.4, 0.6):
-        process = start_verify(fleet, state)
-        time.sleep(delay_s)
-        process.kill()
-        process.communicate(timeout=30)
-        assert _kept(state) == 300
-        assert _ends_within(process.pid, 10)
+        with started_verify(fleet, state) as process:
+            time.sleep(delay_s)
+            process.kill()
+            process.communicate(timeout=PATIENCE_S)
+            assert _kept(state) == 300
+            wait_until(lambda: _is_gone(process.pid), what="the end of all processes")
 
 
-def _ends_within(group: int, timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.02)
+def _is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
     return False
 
 

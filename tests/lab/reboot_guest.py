@@ -19,7 +19,7 @@ from excise.lab import packages
 from excise.lab.cache import digest_of, stored
 from excise.lab.host_share_tree import distributions
 from excise.lab.processes import child
-from ssh_servers import free_port
+from ports import free_port
 
 if TYPE_CHECKING:
     from excise.collect.remote import RemoteMachine

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ended import PATIENCE_S, ended
 from excise.capture.journal import Loss, decode
 from excise.errors import EffectError, HostError
 from excise.lab import (
@@ -171,16 +172,13 @@ def _started() -> Iterator[subprocess.Popen[str]]:
         [sys.executable, "-c", _SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    try:
+    with ended(process, by=signal.SIGINT):
         assert [process.stdout.readline() for _ in range(2)] == ["boot\n", "init\n"]
         yield process
-    finally:
-        process.send_signal(signal.SIGINT)  # none is sent to a process that ended
-        process.communicate(timeout=20)
 
 
 def _wait_gone(pids: list[int]) -> list[str]:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         left = [name for name in _named([p for p in pids if Path(f"/proc/{p}").exists()]) if name]
         if not left:
@@ -195,7 +193,7 @@ def test_qemu_and_swtpm_end_when_excise_is_interrupted_or_killed(lab_cache: Path
         pids = _children(process.pid)
         assert sorted(_named(pids)) == ["qemu-system-x86", "swtpm"]
         process.send_signal(sent)
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE_S)
     assert _wait_gone(pids) == []
     left = list((lab_cache / "run").iterdir())
     assert len(left) == (1 if sent is signal.SIGKILL else 0)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from ended import ended, wait_until
 from excise.errors import HostError, UsageError
 from excise.lab import kernel_build, kernels
 from excise.lab.kernel_config import VARIANTS, own_fragment, read_config, require_options
@@ -91,7 +90,7 @@ def test_no_compiler_is_left_when_the_work_is_interrupted(tmp_path: Path) -> Non
     command = ["sh", "-c", "sleep 987 & sleep 988 & wait"]
     with family(command, log=tmp_path / "log", environment=dict(os.environ)) as process:
         group = process.pid
-        _wait_for(lambda: len(_members(group)) >= 4)
+        wait_until(lambda: len(_members(group)) >= 4)
     assert _members(group) == []
 
 
@@ -103,18 +102,18 @@ def test_no_compiler_is_left_when_excise_is_killed(tmp_path: Path) -> None:
         "command = ['sh', '-c', 'sleep 987 & sleep 988 & wait']\n"
         "with family(command, log=Path(sys.argv[1]), environment=dict(os.environ)) as process:\n"
         "    print(process.pid, flush=True)\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(600)\n"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None
-    group = int(parent.stdout.readline())
-    _wait_for(lambda: len(_members(group)) >= 4)
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    parent.stdout.close()
-    _wait_for(lambda: not _members(group))
+    with ended(parent):
+        group = int(parent.stdout.readline())
+        wait_until(lambda: len(_members(group)) >= 4)
+        parent.kill()
+        parent.wait()
+        wait_until(lambda: not _members(group))
 
 
 def _members(group: int) -> list[int]:
@@ -129,10 +128,3 @@ def _members(group: int) -> list[int]:
             if int(fields[2]) == group and fields[0] != "Z":
                 found.append(int(path.name))
     return found
-
-
-def _wait_for(holds: object, *, patience_s: float = 20.0) -> None:
-    end = time.monotonic() + patience_s
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)

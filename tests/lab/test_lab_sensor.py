@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ from excise.lab.disk import WorkFile
 from excise.lab.host_share import HOST_ADDRESS
 from excise.lab.plan import Step
 from excise.lab.workloads import proof_files
+from ports import free_ports
 from sensor_service import FACE, excise, running, running_verifier
 from skips import skip
 
@@ -25,14 +25,6 @@ pytestmark = pytest.mark.lab
 
 BASENAME = "door-7"
 WORK = "/excise/ext4"
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        opened = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in opened:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in opened]
 
 
 def small_face() -> bytes:

@@ -9,11 +9,13 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.lab
+PATIENCE_S = 300.0
 WORDS = ["lab", "shell", "--preset", "yama", "--machine"]
 MACHINE = '[machine]\nkernel = "6.1"\nmode = "tpm"\naccelerator = "tcg"\n'
 
@@ -29,10 +31,11 @@ class Terminal:
             program = "from excise.cli.main import main; main()"
             os.execv(sys.executable, [sys.executable, "-c", program, *WORDS, str(machine)])
         self.seen = ""
+        self.is_over = False
 
-    def expect(self, text: str, *, seconds: float = 90.0) -> None:
+    def expect(self, text: str) -> None:
         """Read until a text has come since the last one."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE_S
         while text not in self.seen:
             assert time.monotonic() < deadline, f"no {text!r} in {self.seen[-2000:]!r}"
             if select.select([self.fd], [], [], 0.5)[0]:
@@ -45,25 +48,37 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
-    def ended(self, *, seconds: float = 60.0) -> int:
+    def ended(self) -> int:
         """Return the exit code, reading what is still said."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             if select.select([self.fd], [], [], 0.1)[0]:
                 with contextlib.suppress(OSError):
                     self.seen += os.read(self.fd, 65_536).decode(errors="replace")
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
-                os.close(self.fd)
+                self.is_over = True
                 return os.waitstatus_to_exitcode(status)
-        os.kill(self.pid, signal.SIGKILL)
         pytest.fail(f"did not end: {self.seen[-2000:]!r}")
+
+    def close(self) -> None:
+        if not self.is_over:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+@pytest.fixture
+def terminal(lab_cache: Path, tmp_path: Path) -> Iterator[Terminal]:
+    """Start the program; it and its guest are gone after the test, however it ended."""
+    opened = Terminal(tmp_path)
+    yield opened
+    opened.close()
 
 
 def test_a_shell_answers_in_a_guest_that_is_set_up_and_leaves_nothing(
-    lab_cache: Path, tmp_path: Path
+    lab_cache: Path, terminal: Terminal
 ):
-    terminal = Terminal(tmp_path)
     terminal.expect("# ")
     terminal.type("cat /proc/sys/kernel/yama/ptrace_scope && echo sum $((6 * 7))\r")
     terminal.expect("sum 42")
@@ -75,13 +90,12 @@ def test_a_shell_answers_in_a_guest_that_is_set_up_and_leaves_nothing(
     assert list((lab_cache / "run").iterdir()) == []
 
 
-def test_ctrl_c_goes_to_the_guest_and_not_to_excise(lab_cache: Path, tmp_path: Path):
-    terminal = Terminal(tmp_path)
+def test_ctrl_c_goes_to_the_guest_and_not_to_excise(lab_cache: Path, terminal: Terminal):
     terminal.expect("# ")
-    terminal.type("sleep 1000\r")
-    time.sleep(1.0)
+    terminal.type("echo begun $((1 + 1)); sleep 1000\r")
+    terminal.expect("begun 2")
     terminal.type("\x03")
-    terminal.expect("# ", seconds=20)
+    terminal.expect("# ")
     terminal.type("echo still $((2 + 2))\r")
     terminal.expect("still 4")
     os.kill(terminal.pid, signal.SIGTERM)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ended import PATIENCE_S, wait_until
 from excise.collect.probe import PROBE
 
 
@@ -43,7 +42,7 @@ class LauncherProcess:
 
     def end(self) -> tuple[int, list[dict[str, Any]]]:
         """Close the input, and return the exit code and the answers not read before."""
-        out, _ = self.process.communicate(timeout=20)
+        out, _ = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, [json.loads(line) for line in out.splitlines()]
 
 
@@ -66,17 +65,17 @@ def is_alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-def wait_until(condition: Callable[[], bool], *, timeout_s: float = 10) -> bool:
-    """Tell whether a condition came true in time."""
-    end_s = time.monotonic() + timeout_s
-    while time.monotonic() < end_s:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return condition()
+def is_pending(pid: int, number: int) -> bool:
+    """Tell whether a signal was sent to a process that has not taken it yet."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    lines = [line.split() for line in status.splitlines()]
+    masks = [line[1] for line in lines if line[0] in ("SigPnd:", "ShdPnd:")]
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
 def read_pids(path: Path, count: int) -> list[int]:
     """Return the process ids that a command has written to a file, once all are there."""
-    assert wait_until(lambda: path.exists() and len(path.read_text().split()) == count)
-    return [int(word) for word in path.read_text().split()]
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"))
+    found = [int(word) for word in path.read_text().split()]
+    assert len(found) == count
+    return found

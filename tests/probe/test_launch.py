@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,9 @@ def test_a_run_is_measured_and_its_head_kept(launcher: LauncherProcess) -> None:
 
 
 def test_wall_time_is_that_of_the_child(launcher: LauncherProcess) -> None:
+    before_ns = time.monotonic_ns()
     line = launcher.ask(run_request("/bin/sleep", "0.2"))
-    assert 200_000_000 <= line["wall_ns"] < 400_000_000
+    assert 200_000_000 <= line["wall_ns"] < time.monotonic_ns() - before_ns
     assert line["user_ns"] + line["system_ns"] < 50_000_000
     assert line["voluntary_switches"] >= 1
 

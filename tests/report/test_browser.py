@@ -6,13 +6,13 @@ import base64
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ended import wait_until
 from excise.report.html import render_html
 from report_example import HOSTILE, build_example
 from skips import skip
@@ -43,14 +43,15 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, script: str, *, seconds: float = 30.0) -> Any:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            found = self.run(f"return ({script})")
-            if found:
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"not within {seconds} s: {script}")
+    def wait(self, script: str) -> Any:
+        found: list[Any] = []
+
+        def holds() -> bool:
+            found[:] = [self.run(f"return ({script})")]
+            return bool(found[0])
+
+        wait_until(holds, what=script)
+        return found[0]
 
     def open(
         self, path: Path, *, width: int = 1200, height: int = 900, scheme: str = "light"
@@ -350,10 +351,7 @@ def test_pictures_are_saved_from_the_page(
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<svg")):
         browser.click(f"[data-name=ratios][data-as={kind}]")
         path = tmp_path / f"ratios.{kind}"
-        end = time.monotonic() + 10
-        while not path.exists() and time.monotonic() < end:
-            time.sleep(0.05)
-        assert path.read_bytes().startswith(start)
+        wait_until(lambda: path.exists() and path.read_bytes().startswith(start))  # noqa: B023
     assert browser.complaints() == []
 
 

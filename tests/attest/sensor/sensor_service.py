@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from daa_group import Group
+from ended import ended
 from excise.attest.daa.folders import write_membership, write_software_key
 from excise.attest.sensor.collect import Collector
 from excise.attest.sensor.embed import Embedding
@@ -99,15 +100,10 @@ def running(*options: str | Path) -> Iterator[tuple[str, subprocess.Popen[str]]]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stderr is not None
-    try:
+    with ended(process):
         url = process.stdout.readline().strip()
         assert url.startswith("http"), process.stderr.read()
         yield url, process
-    finally:
-        process.terminate()
-        process.wait(10)
-        process.stdout.close()
-        process.stderr.close()
 
 
 def excise(*words: str | Path | Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from daa_group import Group, new_group
+from ended import PATIENCE_S
 from excise.attest.daa.keys import sign
 from excise.attest.sensor import verifier as module
 from excise.attest.sensor.protocol import (
@@ -35,8 +36,6 @@ from excise.evidence.daa import DaaVerifier, framed_message
 from excise.evidence.sensor import SensorPolicy
 from excise.evidence.sensor_message import PURPOSE
 from sensor_service import FACE, Machine
-
-PATIENCE_S = 10.0
 
 
 @dataclass
@@ -108,6 +107,12 @@ def _evidence(opened: Opened, group: Group, machine: Machine) -> bytes:
 def test_another_thread_runs_between_the_parts_of_a_message_that_is_decoded() -> None:
     """What holds the interpreter for a whole message stops the event loop from any thread."""
     parts = 48
+    # A busy machine may keep the other one waiting now and then; the interpreter would always.
+    assert any(_turns_beside(parts) > parts // 4 for _ in range(5))
+
+
+def _turns_beside(parts: int) -> int:
+    """Return the turns that another thread takes while a message is decoded."""
     text = base64.b64encode(bytes(parts * PART_BYTES // 4 * 3))
     body = b'{"signature": "", "message": "' + text + b'"}'
     turns, ended = 0, threading.Event()
@@ -134,4 +139,4 @@ def test_another_thread_runs_between_the_parts_of_a_message_that_is_decoded() ->
         other.join()
         sys.setswitchinterval(before)
     assert len(found.message) == parts * PART_BYTES // 4 * 3
-    assert taken > parts // 4
+    return taken
