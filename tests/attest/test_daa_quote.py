@@ -12,7 +12,7 @@ from daa_group import BASENAME, MESSAGE, NONCE, failed, got
 from excise.attest.daa.admission import check_member_area
 from excise.attest.daa.issuer import IssuerSecretKey
 from excise.attest.daa.keys import prove_member_key, randomise, sign, signature_of
-from excise.attest.daa.tpm import TpmKey, _answer, _scheme, open_key
+from excise.attest.daa.tpm import TpmKey, ecdaa_answer, ecdaa_scheme, open_key
 from excise.attest.daa.tpm_setup import TpmKeyPlace, create_key
 from excise.collect.tpm import patiently
 from excise.errors import Refused, UsageError
@@ -112,8 +112,10 @@ def made_up(key: TpmKey, credential: Credential, real: QuotedState):
     def finish(preimage: bytes, counter: int):
         data = quote_data(preimage) + hashlib.sha256(attest).digest()
         hashed, ticket = patiently(lambda: key.tpm.hash(data, TPM2_ALG.SHA256, ESYS_TR.OWNER))
-        signature = patiently(lambda: key.tpm.sign(key._handle, hashed, _scheme(counter), ticket))
-        return _answer(int.from_bytes(bytes(hashed), "big"), signature, attest=attest)
+        signature = patiently(
+            lambda: key.tpm.sign(key._handle, hashed, ecdaa_scheme(counter), ticket)
+        )
+        return ecdaa_answer(int.from_bytes(bytes(hashed), "big"), signature, attest=attest)
 
     points = randomise(credential)
     proof, _ = key._prove(points[1], points[3], MESSAGE, None, finish)

@@ -36,7 +36,7 @@ from excise.capture.store import Capture, journal_records
 from excise.cli.main import main
 from excise.cli.run import conclude_interrupted
 from excise.collect.boot_entries import BootEntry
-from excise.collect.grub import _grub_script
+from excise.collect.grub import grub_script
 from excise.collect.remote import OutOfReach, RemoteMachine
 from excise.collect.remote_probe import probe_for
 from excise.errors import CaptureError, HostError, OutputError, SpecError
@@ -111,7 +111,7 @@ def test_grub_gets_the_running_kernels_entry_once_for_each_configuration(tmp_pat
     ten_linux.write_text(TEN_LINUX.replace("@", "\t"))
     ten_linux.chmod(0o755)
     odd = BootEntry(number=2, words=("a=b,c&d", "e=f\\g"))
-    script = _grub_script([*entries_of(reboot_campaign()), odd])
+    script = grub_script([*entries_of(reboot_campaign()), odd])
     done = subprocess.run(
         ["sh", "-c", script.replace("/etc/grub.d/10_linux", str(ten_linux))],
         env={**os.environ, "GRUB_CMDLINE_LINUX": "console=ttyS0"},

@@ -110,14 +110,14 @@ def test_five_hundred_ecdsa_quotes_verify_whatever_zeros_their_numbers_begin_wit
     """About four in 500 have an r or an s with a leading zero byte."""
     with (
         collector.open_tpm(swtpm.tcti) as tpm,
-        collector._attestation_key(tpm, "ecdsa", "null") as ak,
+        collector.attestation_key(tpm, "ecdsa", "null") as ak,
     ):
         handle, public = ak
         wanted = {"sha256": (0, 10)}
         pcrs = collector.read_consistently(tpm, wanted)
         for number in range(500):
             nonce = number.to_bytes(32, "big")
-            attest, signature, _ = collector._sign(tpm, handle, wanted, nonce)
+            attest, signature, _ = collector.sign_quote(tpm, handle, wanted, nonce)
             result = verify_quote(attest, signature, public, qualifying_data=nonce, pcrs=pcrs)
             assert result.verdict is Outcome.PASSED, (number, signature.hex())
 
@@ -133,7 +133,7 @@ def test_quote_is_repeated_while_a_pcr_moves_before_and_after_it(
     swtpm: SoftwareTpm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moves_left = 2
-    original = collector._sign
+    original = collector.sign_quote
 
     def sign(tpm: object, *arguments: object) -> object:
         nonlocal moves_left
@@ -145,7 +145,7 @@ def test_quote_is_repeated_while_a_pcr_moves_before_and_after_it(
         extend_pcr_16(tpm)
         return signed
 
-    monkeypatch.setattr(collector, "_sign", sign)
+    monkeypatch.setattr(collector, "sign_quote", sign)
     made = quote(swtpm.tcti, qualifying_data=NONCE, selection={"sha256": [0, 16]})
     assert made.attempts == 3
     result = verify_quote(
@@ -161,13 +161,13 @@ def test_quote_is_repeated_while_a_pcr_moves_before_and_after_it(
 def test_values_read_after_the_quote_are_taken_when_the_pcr_moved_before_it(
     swtpm: SoftwareTpm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = collector._sign
+    original = collector.sign_quote
 
     def sign(tpm: object, *arguments: object) -> object:
         extend_pcr_16(tpm)
         return original(tpm, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(collector, "_sign", sign)
+    monkeypatch.setattr(collector, "sign_quote", sign)
     made = quote(swtpm.tcti, qualifying_data=NONCE, selection={"sha256": [16]})
     assert made.attempts == 1
     assert made.pcrs == read_pcrs(swtpm.tcti, selection={"sha256": [16]})

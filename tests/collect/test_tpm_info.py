@@ -217,7 +217,7 @@ def test_a_held_device_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.EBUSY, "busy")
 
     monkeypatch.setattr(wire.os, "open", busy)
-    found = wire._unreachable("device:/dev/tpm0", RuntimeError("io"))
+    found = wire.unreachable("device:/dev/tpm0", RuntimeError("io"))
     assert "held by another program or a resource manager" in str(found)
     assert "device:/dev/tpmrm0" in str(found)
 

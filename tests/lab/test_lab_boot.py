@@ -248,10 +248,10 @@ def test_the_proof_of_a_kernel_follows_from_its_options() -> None:
     hmac, plain = {"CONFIG_TCG_TPM2_HMAC": "y"}, {"CONFIG_TCG_TPM": "y"}
     arm = BootArm(configuration="x", kernel="own")
     off = BootArm(configuration="x", kernel="own", words=("tpm.disable_pcr_integrity=1",))
-    assert [e.rule for e in arm._expected(plain)] == ["absent"]
-    assert arm._expected(hmac)[1].expected == "^(0|N)$"
-    assert off._expected(hmac)[1].expected == "^(1|Y)$"
-    assert arm._expected({}) == []
+    assert [e.rule for e in arm.expectations(plain)] == ["absent"]
+    assert arm.expectations(hmac)[1].expected == "^(0|N)$"
+    assert off.expectations(hmac)[1].expected == "^(1|Y)$"
+    assert arm.expectations({}) == []
 
 
 def test_counting_is_set_up_before_the_presets_own_work() -> None:

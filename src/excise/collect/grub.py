@@ -104,7 +104,7 @@ class Grub:
             "mv grub.cfg.new grub.cfg; }; }"
         )
         require_done(self._shell, keep, what="keeping the boot configuration")
-        script = _grub_script(entries).encode()
+        script = grub_script(entries).encode()
         write = f"cat >{_GRUB_SCRIPT}.new && chmod 755 {_GRUB_SCRIPT}.new && "
         write += f"mv {_GRUB_SCRIPT}.new {_GRUB_SCRIPT} && update-grub && sync"
         require_done(self._shell, write, what="update-grub", stdin=script, timeout_s=600.0)
@@ -157,7 +157,7 @@ def _quoted_for_grub(word: str) -> str:
     return word if plain else "'" + word.replace("'", "'\\''") + "'"
 
 
-def _grub_script(entries: Sequence[BootEntry]) -> str:
+def grub_script(entries: Sequence[BootEntry]) -> str:
     """Return the script that update-grub runs: GRUB's own entry once for each configuration."""
     lines = [_GRUB_HEAD.format(take=shlex.quote(_TAKE_RUNNING), words=_WORDS, name=_NAME)]
     for entry in entries:

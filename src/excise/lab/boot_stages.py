@@ -7,7 +7,7 @@ does not count instructions runs its clock at the host's rate, so that all add u
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,7 @@ BOOT: Final = "boot"
 SHUTDOWN: Final = "shutdown"
 STAGE: Final = "stage"
 PLAIN_EXTENDS: Final = "tpm.disable_pcr_integrity=1"
+_Reader = Callable[[bytes, Options], Reading]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,19 +89,19 @@ def boot_of_guest(result: GuestResult) -> GuestBoot:
     else:
         reason = "the guest's clock ran ahead of the host's: firmware is not told apart"
         losses.append(Loss(source=result.configuration, reason=reason))
-    stamps = _read(result, "systemd_timestamps", systemd_show, losses)
+    stamps = _read(result, "systemd_timestamps", systemd_show.read, losses)
     if stamps is not None:
         stages |= _systemd_stages(stamps, init_ns=result.marks_ns["init"])
         details.append(stamps)
         for name in ("systemd_critical_chain", "systemd_blame"):
-            reading = _read(result, name, systemd_analyze, losses)
+            reading = _read(result, name, systemd_analyze.read, losses)
             if reading is not None:
                 details.append(reading)
     else:
         ready = result.marks_ns.get("settle") or result.marks_ns.get("measure")
         if ready is not None:
             stages["initrd"] = ready - result.marks_ns["init"]
-    log = _read_text(result, "dmesg", result.dmesg, dmesg, losses)
+    log = _read_text(result, "dmesg", result.dmesg, dmesg.read, losses)
     if log is not None:
         details.append(log)
     commands, dropped = commands_of(result.facts.get(FACT, ""))
@@ -143,18 +144,18 @@ def _systemd_stages(stamps: Reading, *, init_ns: int) -> dict[str, int]:
     return found
 
 
-def _read(result: GuestResult, fact: str, reader: object, losses: list[Loss]) -> Reading | None:
+def _read(result: GuestResult, fact: str, reader: _Reader, losses: list[Loss]) -> Reading | None:
     return _read_text(result, fact, result.facts.get(fact, "").encode(), reader, losses)
 
 
 def _read_text(
-    result: GuestResult, name: str, text: bytes | None, reader: object, losses: list[Loss]
+    result: GuestResult, name: str, text: bytes | None, reader: _Reader, losses: list[Loss]
 ) -> Reading | None:
     if not text:
         return None
     options = Options(source=f"{result.configuration}/{name}", configuration=result.configuration)
     try:
-        reading: Reading = reader.read(text, options)  # type: ignore[attr-defined]
+        reading = reader(text, options)
     except ExciseError as error:
         losses.append(Loss(source=options.source, reason=error.reason))
         return None

@@ -88,7 +88,7 @@ class BootArm:
             preset=dataclasses.replace(
                 found,
                 mounted=found.mounted + (_READ_FILES if self.files else ""),
-                expectations=(*found.expectations, *self._expected(config)),
+                expectations=(*found.expectations, *self.expectations(config)),
             ),
             plan=Plan(steps=(), files=distinct_files(self.files).files)
             if self.files
@@ -99,7 +99,12 @@ class BootArm:
         """Return the lab's words: a log of initcalls needs more room than the kernel's own."""
         return [_TIMER, *(["log_buf_len=4M"] if "initcall_debug" in self.words else [])]
 
-    def _expected(self, config: dict[str, str]) -> list[Expectation]:
+    def expectations(self, config: dict[str, str]) -> list[Expectation]:
+        """Return what shows in a guest that the HMAC sessions of its kernel are as asked.
+
+        Args:
+            config: The kernel's build options; none where they are not known.
+        """
         if not config:
             return []
         if config.get(HMAC_OPTION) != "y":

@@ -76,8 +76,15 @@ class EndorsementKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """What a TPM signed, the nonce as it gave it, s, and TPMS_ATTEST of a quote."""
+class EcdaaAnswer:
+    """What a TPM answers where it signs.
+
+    Attributes:
+        digest: What it signed, as a number.
+        nonce: As it gave it: without leading zero bytes.
+        s: Response of the proof.
+        attest: TPMS_ATTEST where it quoted.
+    """
 
     digest: int
     nonce: bytes
@@ -85,14 +92,20 @@ class _Answer:
     attest: bytes = b""
 
 
-def _answer(digest: int, signature: Any, *, attest: bytes = b"") -> _Answer:
+def ecdaa_answer(digest: int, signature: Any, *, attest: bytes = b"") -> EcdaaAnswer:
+    """Return what a TPMT_SIGNATURE says.
+
+    Raises:
+        FormatError: If its number is not below the group order.
+    """
     ecdaa = signature.signature.ecdaa
     response = bytes(ecdaa.signatureS).rjust(32, b"\0")
     s = decode_scalar(response, field="TPMS_SIGNATURE_ECDAA.signatureS", allow_zero=True)
-    return _Answer(digest=digest, nonce=bytes(ecdaa.signatureR), s=s, attest=attest)
+    return EcdaaAnswer(digest=digest, nonce=bytes(ecdaa.signatureR), s=s, attest=attest)
 
 
-def _scheme(counter: int) -> Any:
+def ecdaa_scheme(counter: int) -> Any:
+    """Return the TPMT_SIG_SCHEME that uses up the random number of a TPM2_Commit."""
     from tpm2_pytss import TPM2_ALG, TPMS_SCHEME_ECDAA, TPMT_SIG_SCHEME, TPMU_SIG_SCHEME
 
     details = TPMS_SCHEME_ECDAA(hashAlg=TPM2_ALG.SHA256, count=counter)
@@ -170,7 +183,7 @@ class TpmKey:
         wanted = {bank: tuple(sorted(set(indices))) for bank, indices in selection.items()}
         points = randomise(credential)
 
-        def finish(preimage: bytes, counter: int) -> _Answer:
+        def finish(preimage: bytes, counter: int) -> EcdaaAnswer:
             return self._quote(wanted, preimage, counter)
 
         for _ in range(QUOTE_ATTEMPTS):
@@ -193,7 +206,7 @@ class TpmKey:
         public: G1,
         message: bytes,
         basename: bytes | None,
-        finish: Callable[[bytes, int], _Answer],
+        finish: Callable[[bytes, int], EcdaaAnswer],
     ) -> tuple[Proof, bytes]:
         """Return a proof, and what was quoted along.
 
@@ -305,16 +318,16 @@ class TpmKey:
             int(counter),
         )
 
-    def _sign(self, preimage: bytes, counter: int) -> _Answer:
+    def _sign(self, preimage: bytes, counter: int) -> EcdaaAnswer:
         """Have the TPM sign the hash of what a proof is over."""
         digest, ticket = self._hash(preimage)
         with self._authorised() as session:
             signature = patiently(
                 lambda: self._tpm.sign(
-                    self._handle, digest, _scheme(counter), ticket, session1=session
+                    self._handle, digest, ecdaa_scheme(counter), ticket, session1=session
                 )
             )
-        return _answer(int.from_bytes(bytes(digest), "big"), signature)
+        return ecdaa_answer(int.from_bytes(bytes(digest), "big"), signature)
 
     def _hash(self, preimage: bytes) -> tuple[Any, Any]:
         """Return the digest to sign, and the ticket that it is no structure of the TPM's."""
@@ -342,7 +355,7 @@ class TpmKey:
 
     def _quote(
         self, selection: Mapping[str, tuple[int, ...]], preimage: bytes, counter: int
-    ) -> _Answer:
+    ) -> EcdaaAnswer:
         """Have the TPM quote PCRs, bound to what a proof is over."""
         from tpm2_pytss import TPM2B_DATA
 
@@ -350,11 +363,11 @@ class TpmKey:
         with self._authorised() as session:
             quoted, signature = patiently(
                 lambda: self._tpm.quote(
-                    self._handle, pcrs, data, _scheme(counter), session1=session
+                    self._handle, pcrs, data, ecdaa_scheme(counter), session1=session
                 )
             )
         attest = bytes(quoted.attestationData)
-        return _answer(quote_digest(preimage, attest), signature, attest=attest)
+        return ecdaa_answer(quote_digest(preimage, attest), signature, attest=attest)
 
     def _dialect(
         self, base: G1, public: G1, commitment: G1, digest: int, nonce: bytes, s: int

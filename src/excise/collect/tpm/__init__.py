@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -174,10 +175,10 @@ def quote(
             f"{MAX_QUALIFYING_DATA_BYTES}"
         )
     wanted = _checked(selection)
-    with open_tpm(tcti) as tpm, _attestation_key(tpm, key, hierarchy) as (handle, public):
+    with open_tpm(tcti) as tpm, attestation_key(tpm, key, hierarchy) as (handle, public):
         before = read_consistently(tpm, wanted)
         for attempt in range(1, QUOTE_ATTEMPTS + 1):
-            attest, signature, digest = _sign(tpm, handle, wanted, qualifying_data)
+            attest, signature, digest = sign_quote(tpm, handle, wanted, qualifying_data)
             after = read_consistently(tpm, wanted)
             for values in (before, after):
                 if _digest(values, wanted) == digest:
@@ -308,7 +309,7 @@ def _read_once(
         if not left:
             return values, counters
         chosen = tpm_selection(left)
-        counter, selection, digests = patiently(lambda chosen=chosen: tpm.pcr_read(chosen))  # type: ignore[misc]
+        counter, selection, digests = patiently(partial(tpm.pcr_read, chosen))
         counters.add(int(counter))
         labels = _labels(selection)
         if not labels or len(labels) != len(digests):
@@ -329,10 +330,14 @@ def _labels(selection: Any) -> list[tuple[str, int]]:
 
 
 @contextmanager
-def _attestation_key(
+def attestation_key(
     tpm: ESAPI, scheme: KeyScheme, hierarchy: Hierarchy
 ) -> Iterator[tuple[Any, bytes]]:
-    """Make a restricted signing key, and flush it whatever happens."""
+    """Make a restricted signing key, and flush it whatever happens.
+
+    Raises:
+        HostError: If the TPM makes no such key.
+    """
     from tpm2_pytss import ESYS_TR, TPM2B_SENSITIVE_CREATE, TSS2_Exception
 
     roots = {
@@ -379,10 +384,14 @@ _TEMPLATES: Final = {
 }
 
 
-def _sign(
+def sign_quote(
     tpm: ESAPI, handle: Any, wanted: Mapping[str, tuple[int, ...]], qualifying_data: bytes
 ) -> tuple[bytes, bytes, bytes]:
-    """Return TPMS_ATTEST, TPMT_SIGNATURE and the quoted PCR digest."""
+    """Return TPMS_ATTEST, TPMT_SIGNATURE and the quoted PCR digest.
+
+    Raises:
+        HostError: If the TPM quotes other PCRs than asked.
+    """
     from tpm2_pytss import TPM2B_DATA, TPMS_ATTEST
 
     selection, data = tpm_selection(wanted), TPM2B_DATA(qualifying_data)

@@ -199,7 +199,7 @@ def open_link(tcti: str) -> Iterator[Link]:
         try:
             transport = TCTILdr.parse(tcti)
         except (TSS2_Exception, RuntimeError, ValueError, TypeError) as error:
-            raise _unreachable(tcti, error) from None
+            raise unreachable(tcti, error) from None
         try:
             yield Link(transport, tcti=tcti)
         finally:
@@ -295,7 +295,7 @@ def _split(name: str, response: bytes, *, makes_handle: bool) -> tuple[int, byte
     return handle, body.take(size), rest[4 + size :]
 
 
-def _unreachable(tcti: str, error: Exception) -> HostError:
+def unreachable(tcti: str, error: Exception) -> HostError:
     """Return why a TPM cannot be reached, as precisely as the system tells it."""
     path = device_path(tcti)
     if path is not None:
