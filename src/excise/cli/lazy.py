@@ -31,6 +31,7 @@ def lazy_program(
     summary: str,
     name: str | None = None,
     implied: Mapping[str, str] | None = None,
+    headings: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> typer.Typer:
     """Return a Typer program whose commands are imported one by one as they are asked for.
@@ -40,6 +41,7 @@ def lazy_program(
         summary: What the program is for.
         name: Word the user types.
         implied: Values of options, by name, that may stand alone, without one.
+        headings: What each command is listed under, by its name.
         settings: Further settings of `typer.Typer`.
     """
 
@@ -49,7 +51,9 @@ def lazy_program(
 
         def get_command(self, ctx: Context, cmd_name: str) -> Any:
             if cmd_name in commands and cmd_name not in self.commands:
-                self.commands[cmd_name] = _load(cmd_name, commands[cmd_name])
+                command = self.commands[cmd_name] = _load(cmd_name, commands[cmd_name])
+                if headings:
+                    command.rich_help_panel = headings[cmd_name]
             return super().get_command(ctx, cmd_name)
 
         def parse_args(self, ctx: Context, args: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from excise.cli.commands import COMMANDS
+from excise.cli.commands import COMMANDS, SECTIONS
 from excise.cli.completion import (
     RUNNING_SHELL,
     InstallCompletionOption,
@@ -21,6 +21,7 @@ app = lazy_program(
     name="excise",
     summary="Measure what Linux security and attestation mechanisms cost, cut that cost out of the "
     "total, and prove that the mechanism was on.",
+    headings={name: heading for heading, section in SECTIONS.items() for name in section},
     implied=dict.fromkeys(("--show-completion", "--install-completion"), RUNNING_SHELL),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
