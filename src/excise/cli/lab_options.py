@@ -10,7 +10,12 @@ from excise.cli.options import capture_written_later
 
 PresetsOption = Annotated[
     str,
-    typer.Option("--preset", "-p", help="Presets, joined by commas; the first is the baseline."),
+    typer.Option(
+        "--preset",
+        "-p",
+        help="Presets, joined by commas; the first is the baseline. apparmor:FILE has further "
+        "rules, so have tomoyo-… and selinux-….",
+    ),
 ]
 KernelOption = Annotated[
     list[str] | None,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from excise.errors import UsageError
-from excise.lab import policies
+from excise.lab import own_rules, policies
 from excise.lab.effects import Expectation
 
 _S: Final = "/sys/kernel/security"
@@ -32,6 +32,7 @@ class Preset:
         probe_options: Options that put the probe itself under a mechanism.
         expectations: What the guest's facts must say.
         needs_guest_program: Whether a fragment calls `excise-guest`.
+        rules_sha256: Digest of the further rules that a file gave it, None without.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Preset:
     probe_options: tuple[str, ...] = ()
     expectations: tuple[Expectation, ...] = field(default=())
     needs_guest_program: bool = False
+    rules_sha256: str | None = None
 
     def command_line(self) -> tuple[str, ...]:
         """Return the preset's words of the kernel's command line.
@@ -376,12 +378,25 @@ def presets() -> dict[str, Preset]:
 
 
 def preset(name: str) -> Preset:
-    """Return a preset by name.
+    """Return a preset by name, or by a name and a file of further rules: `apparmor:FILE`.
 
     Raises:
-        UsageError: If there is none of that name; the hint lists all.
+        UsageError: If there is none of that name, in which case the hint lists all, or the file
+            cannot be read.
+        HostError: If its rules do not compile.
     """
-    found = presets().get(name)
+    plain, separator, path = name.partition(own_rules.SEPARATOR)
+    found = presets().get(plain)
     if found is None:
-        raise UsageError(f"no preset {name}", hint=f"Presets: {', '.join(presets())}")
-    return found
+        raise UsageError(f"no preset {plain}", hint=f"Presets: {', '.join(presets())}")
+    if not separator:
+        return found
+    rules = own_rules.read_rules(path, preset=plain, files=found.files)
+    return replace(
+        found,
+        name=name,
+        files=lambda: rules.files,
+        proof=found.proof + rules.proof,
+        expectations=(*found.expectations, *rules.expectations),
+        rules_sha256=rules.sha256,
+    )

@@ -126,8 +126,11 @@ def _tomoyo_rules() -> list[str]:
     return rules
 
 
-def selinux_policy() -> bytes:
+def selinux_policy(*, module: bytes = b"") -> bytes:
     """Return Debian's reference policy with all its modules, as the kernel loads it.
+
+    Args:
+        module: A further module in CIL, or nothing.
 
     Raises:
         HostError: If a package cannot be fetched or the policy does not build.
@@ -138,15 +141,19 @@ def selinux_policy() -> bytes:
     conf = _SEMANAGE_CONF.format(
         version=SELINUX_POLICY_VERSION, compilers=tools.root / "usr/libexec/selinux/hll"
     )
-    key = digest_of(policy.version, tools.version, conf)
+    key = digest_of(policy.version, tools.version, conf, *([module] if module else []))
 
     def build(into: Path) -> None:
         root = into / "root"
         shutil.copytree(policy.root, root, symlinks=True)
         (root / "etc/selinux/semanage.conf").write_text(conf)
         modules = sorted((root / "usr/share/selinux/default").glob("*.pp.bz2"))
+        if module:
+            modules.append(root / "rules.cil")
+            modules[-1].write_bytes(module)
         command = [tools.root / "usr/sbin/semodule", "-p", root, "-s", "default", "-X", "100"]
-        _run([*map(str, command), "-n", "-i", *map(str, modules)], libraries=libraries)
+        added = ["-n", "-i", *map(str, modules)]
+        _run([*map(str, command), *added], libraries=libraries, folder=root)
         built = root / f"etc/selinux/default/policy/policy.{SELINUX_POLICY_VERSION}"
         built.rename(into / "policy")
         shutil.rmtree(root)
@@ -154,18 +161,24 @@ def selinux_policy() -> bytes:
     return (stored("policies", f"selinux-{key[:16]}", build) / "policy").read_bytes()
 
 
-def apparmor_profile() -> bytes:
+def apparmor_profile(*, rules: bytes = b"") -> bytes:
     """Return the workload's AppArmor profile, compiled for the kernel.
+
+    Args:
+        rules: Further rules in the profile, or none.
 
     Raises:
         HostError: If the package cannot be fetched or the profile does not compile.
     """
     package = packages.fetch("apparmor")
-    key = digest_of(package.version, APPARMOR_PROFILE)
+    key = digest_of(package.version, APPARMOR_PROFILE, *([rules] if rules else []))
 
     def build(into: Path) -> None:
-        source = into / "profile.txt"
-        source.write_text(APPARMOR_PROFILE)
+        source, profile = into / "profile.txt", APPARMOR_PROFILE
+        if rules:  # a file of their own: the parser names it and the line where it finds fault
+            (into / "rules").write_bytes(rules)
+            profile = profile.removesuffix("}\n") + f'  include "{into / "rules"}"\n}}\n'
+        source.write_text(profile)
         parser, base = package.root / "sbin/apparmor_parser", package.root / "etc/apparmor.d"
         command = [
             parser,
@@ -180,7 +193,7 @@ def apparmor_profile() -> bytes:
             "/dev/null",
             source,
         ]
-        (into / "profile").write_bytes(_run([*map(str, command)], libraries=""))
+        (into / "profile").write_bytes(_run([*map(str, command)], libraries="", folder=into))
 
     return (stored("policies", f"apparmor-{key[:16]}", build) / "profile").read_bytes()
 
@@ -191,12 +204,14 @@ def _library_path() -> str:
     return ":".join(str(root / place) for root in roots for place in places)
 
 
-def _run(command: list[str], *, libraries: str) -> bytes:
+def _run(command: list[str], *, libraries: str, folder: Path) -> bytes:
+    """Return what a policy compiler prints; its complaints are told without the working folder."""
     environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"}
     if libraries:
         environment["LD_LIBRARY_PATH"] = libraries
     done = subprocess.run(command, capture_output=True, check=False, env=environment)
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise HostError(f"{Path(command[0]).name} failed: {lines[-1]}")
+        said = lines[-1].replace(f"{folder}/", "")
+        raise HostError(f"{Path(command[0]).name} failed: {said}")
     return done.stdout

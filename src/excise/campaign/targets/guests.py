@@ -16,6 +16,7 @@ from excise.campaign.schedule import Visit
 from excise.campaign.spec import ALL_CALLS, BOOT, Campaign, Configuration, Task, TookEffect
 from excise.campaign.target_spec import LabTarget
 from excise.capture.journal import Effect, RunHead
+from excise.capture.manifest import Fact
 from excise.errors import SpecError, UsageError
 from excise.lab import workloads
 from excise.lab.comparison import twin_jobs
@@ -128,6 +129,15 @@ def machine_of(machine: Machine, configuration: Configuration) -> Machine:
 def _presets(campaign: Campaign) -> list[Preset]:
     """Return the presets of all configurations, each with its own probe options."""
     return [_preset_of(each, preset(each.preset or each.name)) for each in campaign.configurations]
+
+
+def rules_facts(campaign: Campaign) -> list[Fact]:
+    """Return the digest of each file of rules that a preset was given."""
+    found = {each.name: each.rules_sha256 for each in _presets(campaign) if each.rules_sha256}
+    return [
+        Fact(name=f"lab.rules.{name}.sha256", value=digest, must_agree=True)
+        for name, digest in found.items()
+    ]
 
 
 def _preset_of(configuration: Configuration, base: Preset) -> Preset:

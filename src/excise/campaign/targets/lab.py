@@ -79,6 +79,7 @@ class LabCampaignTarget:
             *machine_facts(machine, clock=self._clock()),
             Fact(name="lab.kernel.release", value=releases, must_agree=True),
             Fact(name="lab.kernel.package", value=packages, must_agree=True),
+            *guests.rules_facts(self._campaign),
             *([] if machine.mode == "count" else host_facts()),
         ]
 

@@ -1,0 +1,116 @@
+"""A preset with further rules from a file: what a larger policy costs.
+
+`apparmor:FILE` has the lines of FILE inside the workload's profile, `tomoyo-…:FILE` first in its
+domain, `selinux-…:FILE` as a CIL module beside the reference policy's. The file is read once; the
+guest has a copy, whose digest it reports. TOMOYO, which passes over what it does not understand,
+must also print every line as it was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from excise.errors import HostError, UsageError
+from excise.files import read_whole
+from excise.lab import policies
+from excise.lab.effects import Expectation
+
+SEPARATOR: Final = ":"
+_LIMIT_BYTES: Final = 16 << 20
+_IN_GUEST: Final = "lab/rules"
+_FACT: Final = "rules"
+_NOT_TAKEN: Final = "rules_not_taken"
+_TOMOYO_PROOF: Final = f"""\
+cat /sys/kernel/security/tomoyo/domain_policy >/run/domain_policy
+n=$(grep -v -x -F -f /run/domain_policy /{_IN_GUEST} | head -n 1)
+fact {_NOT_TAKEN} echo "${{n:-none}}"
+"""
+
+Files = Callable[[], Mapping[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a file of rules changes in a preset.
+
+    Attributes:
+        files: All files of the initramfs that its set-up loads, by path.
+        proof: Further shell fragment after the measurement.
+        expectations: What the guest's facts must say of them.
+        sha256: Digest of the file.
+    """
+
+    files: Mapping[str, bytes]
+    proof: str
+    expectations: tuple[Expectation, ...]
+    sha256: str
+
+
+def read_rules(path: str, *, preset: str, files: Files) -> Rules:
+    """Return what the rules of a file change in a preset; they are compiled, which may take long.
+
+    Args:
+        path: The file.
+        preset: Name of the preset.
+        files: Makes the preset's files without them.
+
+    Raises:
+        UsageError: If the preset takes no rules, or the file cannot be read or is empty.
+        HostError: If the rules do not compile, or the compiler cannot be fetched.
+    """
+    place, _, _ = preset.partition("-")
+    if place not in _PLACES:
+        raise UsageError(
+            f"the preset {preset} takes no file of rules",
+            hint="apparmor, tomoyo-learning, tomoyo-enforcing, selinux-permissive and "
+            "selinux-enforcing do",
+        )
+    try:
+        rules = read_whole(Path(path), limit_bytes=_LIMIT_BYTES)
+    except OSError as error:
+        raise UsageError(f"cannot be read ({error.strerror})", source=path) from error
+    if not rules.strip():
+        raise UsageError("has no rule", source=path)
+    try:
+        made = _PLACES[place](files, rules)
+    except HostError as error:
+        error.source = error.source or path
+        raise
+    digest = hashlib.sha256(rules).hexdigest()
+    proof = f"fact {_FACT} sha256sum /{_IN_GUEST}\n"
+    expectations = [Expectation(fact=_FACT, rule="contains", expected=digest)]
+    if place == "tomoyo":
+        proof += _TOMOYO_PROOF
+        expectations.append(Expectation(fact=_NOT_TAKEN, rule="equals", expected="none"))
+    return Rules(
+        files={**made, _IN_GUEST: rules},
+        proof=proof,
+        expectations=tuple(expectations),
+        sha256=digest,
+    )
+
+
+def _apparmor(files: Files, rules: bytes) -> Mapping[str, bytes]:
+    return {**files(), "lab/apparmor-profile": policies.apparmor_profile(rules=rules)}
+
+
+def _tomoyo(files: Files, rules: bytes) -> Mapping[str, bytes]:
+    name = "lab/tomoyo/domain_policy"
+    found = files()
+    head, use, tail = found[name].rpartition(b"use_group 0\n")
+    return {**found, name: head + use + rules.rstrip(b"\n") + b"\n" + tail}
+
+
+def _selinux(_files: Files, rules: bytes) -> Mapping[str, bytes]:
+    return {"lab/selinux-policy": policies.selinux_policy(module=rules)}
+
+
+_PLACES: Final[Mapping[str, Callable[[Files, bytes], Mapping[str, bytes]]]] = {
+    "apparmor": _apparmor,
+    "tomoyo": _tomoyo,
+    "selinux": _selinux,
+}
