@@ -92,8 +92,8 @@ def test_quotes_are_checked_by_the_keys_of_a_folder(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--violations", "maybe"], "--violations 'maybe' is unknown"),
-        (["--require", "ima,dreams"], "--require 'dreams' is unknown"),
+        (["--violations", "maybe"], "'--violations': 'maybe' is not one of 'fail', 'report'"),
+        (["--require", "ima,dreams"], "'--require': 'dreams' is unknown"),
         (["--scheduler", "tcp://x:1", "--workers", "2"], "--workers is of the pool"),
         (["--reference", "a", "--policy", "b"], "--reference takes the place"),
         (["--not-verified-since", "soon"], "is no time"),

@@ -20,8 +20,8 @@ UNITS = {
     "--base", "--bind", "--budget", "--chart-format", "--digest-cache", "--entries", "--entry-work",
     "--files", "--format", "--margin", "--max-age", "--max-list-bytes", "--max-regression",
     "--memory-limit", "--mode", "--mode-of", "--not-verified-since", "--overlap", "--pcr",
-    "--quote", "--selection", "--session-time", "--share", "--sync-interval", "--target",
-    "--timeout",
+    "--quote", "--require", "--selection", "--session-time", "--share", "--sync-interval",
+    "--target", "--timeout",
 }  # fmt: skip
 
 

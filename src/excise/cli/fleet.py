@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from excise.cli.fleet_progress import fleet_progress
-from excise.cli.options import JsonOption, parsed, print_json, print_report
+from excise.cli.options import (
+    JsonOption,
+    parsed,
+    print_json,
+    print_report,
+    require_one_of,
+    split_words,
+)
 from excise.cli.verify import (
     ExcludeOption,
     FileKeyOption,
@@ -20,9 +27,7 @@ from excise.cli.verify import (
     ReportOption,
     Sha1Option,
     ViolationsOption,
-    one_of,
     read_policy,
-    treatment_of,
 )
 from excise.errors import UsageError
 from excise.units import parse_bytes
@@ -83,6 +88,15 @@ ResultsOption = Annotated[
     ),
 ]
 RowsOption = Annotated[int, typer.Option("--rows", min=1, help="Rows of a table in a report.")]
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    from excise.fleet.layout import KINDS
+
+    kinds = split_words(text)
+    for kind in kinds:
+        require_one_of(KINDS, kind)
+    return kinds
 
 
 @app.command("verify")
@@ -151,10 +165,11 @@ def verify(
     ] = 2 << 30,
     violations: ViolationsOption = "report",
     require: Annotated[
-        str | None,
+        Sequence[str] | None,
         typer.Option(
             "--require",
             metavar="KIND,...",
+            parser=parsed(_kinds, "kinds"),
             help="Fail hosts without it: ima, quote, eventlog, capture.",
             show_default=False,
         ),
@@ -199,9 +214,9 @@ def verify(
     compiled = _policy(policy, exclude, file_key, policy_root, reference, hosts)
     settings = Settings(
         policy_digest=compiled.digest if compiled is not None else None,
-        violations=treatment_of(violations),
+        violations=violations,
         allow_sha1=allow_sha1,
-        require=_kinds(require),
+        require=tuple(require or ()),
         max_list_bytes=max_list_bytes,
     )
     known = read_keys(keys, hosts) if keys is not None else {}
@@ -360,9 +375,3 @@ def _conclude(
     late = answers.since is not None and answers.stale.height
     if late or answers.verdicts.get(Outcome.PASSED, 0) != answers.hosts:
         raise typer.Exit(1)
-
-
-def _kinds(text: str | None) -> tuple[str, ...]:
-    from excise.fleet.layout import KINDS
-
-    return tuple(one_of(kind, KINDS, "--require") for kind in text.split(",")) if text else ()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from excise.cli.options import JsonOption, print_json
-from excise.errors import HostError, UsageError
+from excise.errors import HostError
 
 
 def header(
@@ -42,8 +42,8 @@ def cost(
         ),
     ] = None,
     language: Annotated[
-        str | None,
-        typer.Option("--language", help="c or python. [default: both]", show_default=False),
+        Literal["c", "python"] | None,
+        typer.Option("--language", help="This one alone. [default: both]", show_default=False),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -53,8 +53,6 @@ def cost(
     """
     from excise.collect.perf_cost import c_cost, python_cost
 
-    if language not in (None, "c", "python"):
-        raise UsageError(f"--language {language!r} is unknown", hint="c or python")
     costs = []
     missing = None
     if language != "python":

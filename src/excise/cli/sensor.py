@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -173,10 +173,10 @@ def transaction(
         bool, typer.Option("--whole-log", help="Read and send the whole list every time.")
     ] = False,
     hand_over: Annotated[
-        str,
+        Literal["memory", "files"],
         typer.Option(
             "--hand-over",
-            help="memory, or files: each step a program of its own, as the original had it.",
+            help="By files each step is a program of its own, as the original had it.",
         ),
     ] = "memory",
     ca: CaOption = None,
@@ -210,8 +210,6 @@ def transaction(
         )
         _transact(steps.transact, recorder, loop, as_json=as_json)
         return
-    if hand_over != "memory":
-        raise UsageError(f"--hand-over {hand_over!r} is unknown", hint="memory or files")
     from excise.attest.sensor import DlibEmbedder, open_source
     from excise.attest.sensor.transaction import Sensor
     from excise.attest.service import ServiceClient

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -132,8 +132,9 @@ FileKeyOption = Annotated[
         show_default=False,
     ),
 ]
+Violations = Literal["fail", "report", "ignore"]
 ViolationsOption = Annotated[
-    str, typer.Option("--violations", help="What a violation does: fail, report or ignore.")
+    Violations, typer.Option("--violations", help="What a violation does.")
 ]
 ReportOption = Annotated[
     str | None,
@@ -263,26 +264,6 @@ def read_policy(
         keys=[Path(name) for name in keys or []],
         root=os.fsencode(root) if root is not None else None,
     )
-
-
-def one_of(value: str, known: Sequence[str], option: str) -> str:
-    """Return a value that is one of those known.
-
-    Raises:
-        UsageError: If it is not.
-    """
-    if value not in known:
-        raise UsageError(f"{option} {value!r} is unknown", hint=", ".join(known))
-    return value
-
-
-def treatment_of(violations: str) -> str:
-    """Return what `--violations` says.
-
-    Raises:
-        UsageError: If it says what is not known.
-    """
-    return one_of(violations, ("fail", "report", "ignore"), "--violations")
 
 
 def conclude(results: list[AppraisalResult], *, report: str | None, as_json: bool) -> None:

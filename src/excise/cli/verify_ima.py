@@ -27,7 +27,6 @@ from excise.cli.verify import (
     pcr_values,
     proven_values,
     read_policy,
-    treatment_of,
 )
 from excise.files import LIMIT_BYTES
 
@@ -89,7 +88,6 @@ def ima(
     """
     from excise.evidence.ima import verify_list
 
-    treatment = treatment_of(violations)
     values = pcr_values(pcr, pcrs, selection, quote_file)
     given, results = proven_values(values, quote_file, signature, key, nonce, allow_sha1=allow_sha1)
     compiled = read_policy(policy, exclude, file_key, policy_root)
@@ -99,16 +97,16 @@ def ima(
         data,
         pcrs=given,
         checkpoint=before,
-        policy_digest=_settings(compiled, treatment),
+        policy_digest=_settings(compiled, violations),
         require_complete=require_complete,
-        forbid_violations=treatment == "fail",
+        forbid_violations=violations == "fail",
         list_format=list_format,
         byte_order=byte_order,
     )
     results.append(found)
     # A round with no new entries has nothing to judge, and is as good as the one before it.
     if compiled is not None and (found.replay.entries or not found.meeting.goes_on):
-        results.append(_appraise(data, found, compiled, treatment, before=before))
+        results.append(_appraise(data, found, compiled, violations, before=before))
     _keep_checkpoint(checkpoint, found, results)
     conclude(results, report=report, as_json=as_json)
 

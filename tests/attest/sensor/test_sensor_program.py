@@ -115,7 +115,7 @@ def test_a_refusal_is_told_with_its_reasons_and_exit_code_1(
         (("--member", "/nowhere"), 3, "/nowhere"),
         (("--verifier", "ftp://x"), 2, "no http or https URL"),
         (("--verifier", "http://127.0.0.1:9"), 4, "does not answer"),
-        (("--hand-over", "pigeon"), 2, "memory or files"),
+        (("--hand-over", "pigeon"), 2, "not one of 'memory', 'files'"),
     ],
 )
 def test_what_is_missing_is_named(
