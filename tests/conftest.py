@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from skips import skip
 
@@ -20,8 +20,14 @@ pytest_plugins = ("in_process", "lab_guests", "software_tpm")
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Noisy machines make single examples slow without a fault; speed has its own tests.
-settings.register_profile("excise", deadline=None)
+# Noisy machines make single examples slow without a fault; speed has its own tests. The same
+# examples each time: what a test says depends on the code alone. EXCISE_EXPLORE=1 draws new ones.
+settings.register_profile(
+    "excise",
+    deadline=None,
+    derandomize=os.environ.get("EXCISE_EXPLORE") != "1",
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("excise")
 
 

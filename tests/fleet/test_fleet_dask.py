@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ended import PATIENCE_S
 from excise.errors import HostError
 from excise.fleet.records import Settings
 from excise.fleet.rounds import Progress, find_hosts, verify_fleet
@@ -23,6 +24,12 @@ pytest.importorskip("distributed")
 
 DASK = str(Path(sys.executable).with_name("dask"))
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the cluster, which is only just started, longer than a user would."""
+    monkeypatch.setattr("excise.fleet.dask_engine.CONNECT_S", PATIENCE_S)
 
 
 def _worker(address: str, folder: Path) -> subprocess.Popen[bytes]:

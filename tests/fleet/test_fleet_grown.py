@@ -489,7 +489,10 @@ def _first(folder: Path, kind: str, judged_by: Settings) -> HostState:
 
 @pytest.mark.parametrize("violations", [each.value for each in Treatment])
 @pytest.mark.parametrize("kind", ["digests", "buffers", "key"])
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=120,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(known=states)
 def test_the_policy_is_asked_the_same_whatever_was_counted(
     tmp_path_factory: pytest.TempPathFactory, kind: str, violations: str, known: PolicyState

@@ -31,6 +31,7 @@ _ALIVE_PROBES: Final = 3
 _MOST_FAILURES: Final = 50
 _LONGEST_LINE_BYTES: Final = 8 << 20
 _END_PATIENCE_S: Final = 5.0
+_STOP_PATIENCE_S: Final = 60.0
 
 
 class ConnectionLost(HostError):  # noqa: N818  an event on the way, not a fault
@@ -333,7 +334,7 @@ class RemoteMachine:
         with suppress(TimeoutError):
             ended.result(_END_PATIENCE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_END_PATIENCE_S)
+        self._thread.join(_STOP_PATIENCE_S)
         if not self._thread.is_alive():
             self._loop.close()
 

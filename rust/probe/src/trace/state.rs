@@ -254,7 +254,12 @@ pub fn all(folder: &Path) -> Result<Vec<StateFile>, ProbeError> {
         if !name.starts_with("trace-") || !name.ends_with(".json") {
             continue;
         }
-        let text = fs::read_to_string(&path).map_err(|error| ProbeError::file(&path, &error))?;
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            // Its trace came to its end at this moment.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(ProbeError::file(&path, &error)),
+        };
         let state = serde_json::from_str(&text).map_err(|error| {
             ProbeError::Failed(format!("{}: is no state file: {error}", path.display()))
         })?;
@@ -358,6 +363,17 @@ mod tests {
             "local\n"
         );
         assert_eq!(fs::read_to_string(folder.join("filter")).unwrap(), "");
+        assert_eq!(restore(&folder).unwrap(), 0);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_trace_that_has_just_ended_is_not_in_the_way() {
+        let folder = temporary("ended");
+        // In the list still, and no longer there when it is read.
+        std::os::unix::fs::symlink(folder.join("gone"), folder.join("trace-1.json")).unwrap();
+        assert!(all(&folder).unwrap().is_empty());
+        refuse_beside_others(&folder).unwrap();
         assert_eq!(restore(&folder).unwrap(), 0);
         fs::remove_dir_all(folder).unwrap();
     }
