@@ -115,3 +115,13 @@ def test_misuse_is_refused():
         judge_stability([1.0] * 9, first=0)
     with pytest.raises(UsageError, match="resolution is -1"):
         judge_stability([1.0] * 9, resolution=-1)
+
+
+def test_one_value_is_one_run_and_shows_no_steps() -> None:
+    report = judge_stability(np.array([7e9]))
+    assert [(each.code, each.found) for each in report.advice] == [
+        (AdviceCode.TOO_FEW_RUNS, "a single run shows neither warm-up nor drift")
+    ]
+    coarse = judge_stability(np.array([20e6, 30e6, 20e6, 30e6] * 5)).advice
+    steps = next(each for each in coarse if each.code == AdviceCode.COARSE_RESOLUTION)
+    assert steps.found == "the values come in steps of 40.00% of the median"

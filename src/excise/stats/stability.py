@@ -176,9 +176,10 @@ def _count_near(ordered: FloatArray, at: float, reach: float) -> int:
 def _few_runs(series: FloatArray) -> Advice | None:
     if series.size >= MIN_RUNS:
         return None
+    few = f"{series.size} runs show" if series.size > 1 else "a single run shows"
     return Advice(
         code=AdviceCode.TOO_FEW_RUNS,
-        found=f"{series.size} runs show neither warm-up nor drift",
+        found=f"{few} neither warm-up nor drift",
         action=f"measure {MIN_RUNS} runs or more",
     )
 
@@ -257,6 +258,8 @@ def _outliers(series: FloatArray, *, outliers: int) -> Advice | None:
 def _resolution(series: FloatArray, *, resolution: float | None) -> Advice | None:
     median = float(np.median(series))
     if resolution is None:
+        if series.size < 2:  # the zeros at the end of one value are no steps
+            return None
         found = find_quantisation(series)
         resolution = found.step if found.step is not None else 0.0
         if found.distinct <= 2 and found.printed_step is not None:
@@ -264,9 +267,8 @@ def _resolution(series: FloatArray, *, resolution: float | None) -> Advice | Non
     check_at_least(resolution, minimum=0, name="resolution")
     if resolution <= COARSE_RATIO * median:
         return None
-    share = f"{resolution / median:.2%} of the median"
     return Advice(
         code=AdviceCode.COARSE_RESOLUTION,
-        found=f"the values come in steps of {resolution:.3g}, {share}",
+        found=f"the values come in steps of {resolution / median:.2%} of the median",
         action="use a finer clock, or time a batch of operations",
     )
