@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from captures import manifest
@@ -174,6 +176,29 @@ def test_what_is_predicted_by_boots_that_save_time_with_each_entry_has_no_interv
     assert (found["p0"].low_ns is None, found["p0"].doubtful) == (False, False)
     notes = build_boots([dataset]).table("prediction").notes
     assert any(note.startswith("p400: ") and "less than nothing" in note for note in notes)
+
+
+def test_predictions_name_their_capture_and_what_is_not_predicted() -> None:
+    plain, hmac = (
+        _dataset(
+            *(
+                _boot(
+                    10 * number, configuration=f"{entries} files", entries=entries, userspace=10.0
+                )
+                for number, entries in enumerate(counts)
+            )
+        )
+        for counts in ((0, 100, 400), (7,))
+    )
+    alone = build_boots([plain]).table("prediction")
+    assert (alone.caption, alone.columns[0].name) == ("", "configuration")
+    both = build_boots([plain, load("tpm-hmac-2024")]).table("prediction")
+    assert both.columns[0].heading == "Of"
+    assert {row[0].text for row in both.rows} == {plain.name, "reference:tpm-hmac-2024"}
+    beside = build_boots([dataclasses.replace(hmac, name="b"), plain]).table("prediction")
+    assert beside.caption == f"Boots of {plain.name}"
+    assert "do not tell what an entry costs" in beside.notes[1]
+    assert "b: 7 files" in beside.notes[1]
 
 
 def test_nothing_is_predicted_where_the_others_do_not_differ() -> None:

@@ -18,6 +18,7 @@ class HeldOut:
     """A configuration's boots, predicted by a fit to the boots of all others.
 
     Attributes:
+        source: Name of the capture or reference.
         mode: How its PCR extends were protected.
         entries: Median of its entries.
         unit_ns: What an entry takes in the fit.
@@ -29,6 +30,7 @@ class HeldOut:
         doubtful: Whether the fit cannot be, such as one in which an entry costs less than nothing.
     """
 
+    source: str
     configuration: str
     mode: str
     entries: int
@@ -56,10 +58,10 @@ def predict_held_out(dataset: Dataset) -> list[HeldOut]:
         boots = boots_of(dataset)
     except UsageError:
         return []
-    return list(_each(boots))
+    return list(_each(boots, source=dataset.name))
 
 
-def _each(boots: list[Boot]) -> Iterator[HeldOut]:
+def _each(boots: list[Boot], *, source: str) -> Iterator[HeldOut]:
     for configuration in dict.fromkeys(boot.configuration for boot in boots):
         own = [boot for boot in boots if boot.configuration == configuration]
         rest = [boot for boot in boots if boot.configuration != configuration]
@@ -70,6 +72,7 @@ def _each(boots: list[Boot]) -> Iterator[HeldOut]:
         except UsageError:
             continue  # the others do not differ in their entries, or have another mode
         yield HeldOut(
+            source=source,
             configuration=configuration,
             mode=mode,
             entries=entries,

@@ -46,7 +46,7 @@ def build_boots(datasets: Sequence[Dataset], *, limit: int = 10, private: bool =
     predictions = [each for dataset in datasets for each in predict_held_out(dataset)]
     if predictions:
         sections.append(
-            Section(heading="Prediction against measurement", blocks=[_held_out(predictions)])
+            Section(heading="Prediction against measurement", blocks=[_held_out(predictions, rows)])
         )
     parts = [part for dataset in datasets for part in boot_parts(dataset)]
     sections += _inside(parts, limit=limit)
@@ -190,7 +190,7 @@ _MODES: Final = {
 }
 
 
-def _held_out(predictions: Sequence[HeldOut]) -> Table:
+def _held_out(predictions: Sequence[HeldOut], rows: Sequence[BootRow]) -> Table:
     columns = [
         Column(name="configuration", heading="Boot", align="left"),
         Column(name="mode", heading="Mode", align="left"),
@@ -203,8 +203,13 @@ def _held_out(predictions: Sequence[HeldOut]) -> Table:
         Column(name="measured", heading="measured", value_unit="ns"),
         Column(name="error", heading="error"),
     ]
+    several = len({row.source for row in rows}) > 1
+    sources = list(dict.fromkeys(each.source for each in predictions))
+    if len(sources) > 1:
+        columns.insert(0, Column(name="source", heading="Of", align="left"))
     body = [
         [
+            *([Cell(text=each.source)] if len(sources) > 1 else []),
             Cell(text=each.configuration),
             Cell(text=each.mode),
             Cell(text=f"{each.entries:,}", value=each.entries),
@@ -217,12 +222,23 @@ def _held_out(predictions: Sequence[HeldOut]) -> Table:
         for each in predictions
     ]
     notes = ["Each configuration is predicted by a fit to the boots of all others, not its own."]
+    predicted = {(each.source, each.configuration) for each in predictions}
+    if open_ := [
+        f"{row.source}: {row.configuration}" if several else row.configuration
+        for row in rows
+        if row.total and row.entries and (row.source, row.configuration) not in predicted
+    ]:
+        notes.append(
+            "Not predicted, as the other boots of its capture do not tell what an entry costs in "
+            f"its mode: {'; '.join(open_)}."
+        )
     if doubtful := ", ".join(each.configuration for each in predictions if each.doubtful):
         notes.append(
             f"{doubtful}: by a fit in which an entry, or a boot without any, takes less than "
             "nothing; the boots differ in something else, and no interval holds."
         )
-    return Table(name="prediction", columns=columns, rows=body, notes=notes)
+    caption = f"Boots of {sources[0]}" if several and len(sources) == 1 else ""
+    return Table(name="prediction", columns=columns, rows=body, notes=notes, caption=caption)
 
 
 def _interval(each: HeldOut) -> Cell:
