@@ -41,6 +41,8 @@ def _extends(*more: Loss, **totals_ns: int) -> Dataset:
                 ),
                 Event(sequence=sequence, layer="kernel", event="transmit", value=0.75 * total),
             ]
+            if configuration.startswith("hmac"):
+                records.append(Event(sequence=sequence, layer="kernel", event="check", value=0.0))
     return from_records(records, name="mine", manifest=manifest(title="mine"))
 
 
@@ -94,6 +96,16 @@ def test_extends_stand_beside_the_published_traces() -> None:
     data = json.loads(render_json(report))["data"]
     assert data["extends"][1]["total_ns"]["median"] == 2_500_000
     assert "start_auth_session" in render_text(report, width=100)
+
+
+def test_guests_that_send_the_same_plain_command_show_the_noise() -> None:
+    extends = _extends(plain=1_000_000, hmac=2_500_000, disabled=1_870_000)
+    (said,) = build_hmac(extends).paragraphs("result")
+    assert "plain and disabled send the same plain command" in said
+    assert "(×1.87) is how far guests differ without a cause" in said
+    assert build_hmac(_extends(hmac=1_000_000, hmac_each=2_000_000)).paragraphs("result") == [
+        "A PCR extend takes 1.00 ms with hmac; hmac_each 2.00 ms (×2.00)."
+    ]
 
 
 def test_one_kind_of_extend_and_what_its_trace_lost_are_told() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from excise.cost.boot import BootRow, boot_rows
 from excise.cost.extend import STEPS, UNATTRIBUTED, ExtendRow, extend_rows
@@ -13,6 +13,9 @@ from excise.events.dataset import Dataset
 from excise.report import tables
 from excise.report.boot import build_boots, proof_sections
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
+
+# Steps of an extend that is protected by a session.
+_PROTECTED: Final = frozenset({"start_auth_session", "fill", "check"})
 
 
 def build_hmac(dataset: Dataset, *, beside: Dataset | None = None, limit: int = 10) -> Report:
@@ -65,7 +68,22 @@ def _said(rows: Sequence[ExtendRow]) -> str:
         f"(×{row.total.median / base.total.median:.2f})"
         for row in others
     ]
-    return f"A PCR extend takes {'; '.join(parts)}."
+    return f"A PCR extend takes {'; '.join(parts)}.{_noise(base, others)}"
+
+
+def _noise(base: ExtendRow, others: Sequence[ExtendRow]) -> str:
+    """Return by how much guests differ whose extends send the same command; "" without such."""
+    if not _PROTECTED.isdisjoint(base.steps_ns):
+        return ""
+    same = [row for row in others if _PROTECTED.isdisjoint(row.steps_ns)]
+    if not same:
+        return ""
+    factors = ", ".join(f"×{row.total.median / base.total.median:.2f}" for row in same)
+    names = " and ".join(row.configuration for row in (base, *same))
+    return (
+        f" {names} send the same plain command: what they differ by ({factors}) is how far guests "
+        "differ without a cause, by the host's load."
+    )
 
 
 def _boots_said(extends: Sequence[ExtendRow], boots: Sequence[BootRow]) -> str | None:
