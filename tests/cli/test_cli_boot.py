@@ -41,6 +41,17 @@ def test_two_boots_in_one_call_are_refused_and_nothing_is_written(
     assert not (tmp_path / "b.excise").exists()
 
 
+@pytest.mark.parametrize("entries", ["-5", "1e400", "no-list"])
+def test_entries_that_are_neither_a_number_nor_a_list_are_refused(
+    excise: Program, tmp_path: Path, entries: str
+) -> None:
+    (tmp_path / "t1.txt").write_text(TIME)
+    done = excise("boot", "import", "t1.txt", "--entries", entries, "-o", "b.excise")
+    assert done.returncode == 2
+    assert f"--entries: '{entries}' is neither a whole number nor a file" in done.stderr
+    assert not (tmp_path / "b.excise").exists()
+
+
 def test_a_boot_is_imported_once_and_a_copy_of_a_file_is_read_once(
     excise: Program, tmp_path: Path
 ) -> None:

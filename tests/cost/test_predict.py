@@ -181,7 +181,11 @@ def test_a_share_or_a_cost_that_may_be_possible_is_noted_and_keeps_its_interval(
     for model in (fit_boots(noisy, units=units(none=plain(MS))), fit_boots(noisy)):
         assert model.doubts == ()
         assert model.predict(entries=150, mode="none").low_ns is not None
-    assert any("not within 0 and 1" in note for note in fit_boots(noisy, units=FAST).notes)
+    (left_open,) = fit_boots(noisy, units=FAST).notes
+    assert left_open.startswith("The boots leave open what share of an extend lengthens them: ")
+    near = [boot("none", n, 10 * S + n * 1.03 * MS) for n in (100, 200, 300)]
+    (note,) = fit_boots(near, units=units(none=plain(MS))).notes
+    assert "not within 0 and 1" in note
     assert any("no more so than the boots differ" in note for note in fit_boots(noisy).notes)
 
 

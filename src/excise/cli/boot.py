@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ from excise.cli.options import (
     print_report,
     read_input,
 )
-from excise.errors import FormatError
+from excise.errors import FormatError, UsageError
 
 if TYPE_CHECKING:
     from excise.formats.model import Reading
@@ -225,6 +226,12 @@ def _entries(text: str | None) -> int | None:
         return None
     if text.isdigit():
         return parse_count(text)
+    if text != "-" and not Path(text).exists():
+        raise UsageError(
+            f"{text!r} is neither a whole number nor a file",
+            source="--entries",
+            hint="Give the number of entries, or the IMA list",
+        )
     data = read_input(text)
     if data.strip().isdigit():
         return parse_count(data.decode())

@@ -17,7 +17,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from excise.cost.predict_doubts import Fitted, doubts
+from excise.cost.predict_doubts import Fitted, doubts, overlap_text
 from excise.errors import UsageError
 
 Mode = Literal["none", "hmac", "saved", "lazy"]
@@ -548,7 +548,12 @@ def _fit_notes(
         notes.append(f"{boots} boots fix {boots} numbers: they leave no residual and no interval.")
     if doubtful:
         return notes
-    if overlap is not None and not 0 <= overlap.value <= 1:
+    if overlap is not None and overlap.degrees and overlap.low < 0 and overlap.high > 1:
+        notes.append(
+            f"The boots leave open what share of an extend lengthens them: {overlap_text(overlap)} "
+            "holds all that is possible. Add boots that differ more in their entries."
+        )
+    elif overlap is not None and not 0 <= overlap.value <= 1:
         notes.append(
             f"An overlap of {overlap.value:.2f} is not within 0 and 1: an entry costs more, or "
             "less, than its extend alone."
