@@ -132,6 +132,21 @@ def test_loss_is_declared_by_processor(tmp_path: Path) -> None:
     ]
 
 
+def test_events_that_the_text_and_the_buffers_statistics_tell_of_are_counted_once(
+    tmp_path: Path,
+) -> None:
+    told = GRAPH + text("CPU:0 [LOST 7 EVENTS]", "CPU:0 [LOST 3 EVENTS]", "CPU:1 [LOST 2 EVENTS]")
+    # Four more were overwritten where nothing that follows was read.
+    cpus = [{"cpu": 0, "overrun": 14}, {"cpu": 1, "overrun": 2, "commit_overrun": 1}]
+    losses = traced(tmp_path, told, cpus=cpus).losses
+    assert [(loss.reason, loss.count) for loss in losses] == [
+        ("events of CPU 0 that the ring buffer could not keep, in 2 gaps", 10),
+        ("events of CPU 1 that the ring buffer could not keep, in 1 gaps", 2),
+        ("events lost: overrun", 4),
+        ("events lost: commit overrun", 1),
+    ]
+
+
 def test_a_summary_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(GRAPH)
     with pytest.raises(FormatError, match="is no summary of a trace"):

@@ -214,7 +214,7 @@ def read_hook_trace(
         syscalls=_entered(graph),
         callers=graph.callers,
         never=_never(known, functions),
-        losses=(*graph.losses, *_losses(known)),
+        losses=(*graph.losses, *_losses(known, {cpu: events for cpu, events, _ in graph.lost})),
     )
 
 
@@ -240,7 +240,7 @@ def _summed(trace: Path, known: TraceSummary, calibration: bytes, *, subtract: b
         syscalls=sums.syscalls,
         callers=_no_callers(),
         never=_never(known, functions),
-        losses=(*sums.losses, *_losses(known)),
+        losses=(*sums.losses, *_losses(known, {})),
         histogram=sums.buckets,
     )
 
@@ -343,12 +343,20 @@ def _no_callers() -> pl.DataFrame:
     return pl.DataFrame(schema=schema)
 
 
-def _losses(summary: TraceSummary) -> Iterator[Loss]:
+def _losses(summary: TraceSummary, told: Mapping[int, int]) -> Iterator[Loss]:
+    """Yield what is missing beside what the text tells.
+
+    Where events were overwritten before they were read, the kernel counts them as `overrun`, and
+    prints a line in the place of those whose successors are read (`told`, by processor): these are
+    the same events. What was dropped, or overrun at a commit, is in no such line.
+    """
     for cpu in summary.cpus:
-        for name in ("overrun", "dropped", "commit_overrun"):
-            count = getattr(cpu, name)
-            if count:
-                words = name.replace("_", " ")
+        for words, count in (
+            ("overrun", cpu.overrun - told.get(cpu.cpu, 0)),
+            ("dropped", cpu.dropped),
+            ("commit overrun", cpu.commit_overrun),
+        ):
+            if count > 0:
                 yield Loss(source=f"CPU {cpu.cpu}", reason=f"events lost: {words}", count=count)
     if summary.full:
         reason = f"the trace ended at its limit of {summary.trace_bytes:,} bytes: what came after"
