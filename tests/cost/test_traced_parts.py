@@ -113,7 +113,7 @@ def test_the_margins_of_traced_parts_hold_the_truth_as_often_as_they_say(tmp_pat
 
 def test_system_calls_of_a_mixed_trace_are_attributed_by_calls_and_cost(tmp_path: Path) -> None:
     found = _before_and_after(tmp_path, others=5)
-    assert found.task == "newstat"
+    assert found.task == "stat"
     labels = {part.event: part.labels for part in found.parts}
     assert labels["inode_permission"] == "2 calls"
     assert labels["inode_getattr"] == "1 calls"

@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 
 import function_graph_reference as reference
 from excise.errors import FormatError, UsageError
+from excise.formats.ftrace_counts import read_hist
 from excise.formats.function_graph import (
     IN_INTERRUPT,
     NO_SYSCALL,
     FunctionGraph,
     read_function_graph,
 )
+from excise.formats.model import Options
+from excise.formats.trace_rows import SYSCALL
+from excise.formats.trace_syscalls import syscall_name
 
 OWN = Path(__file__).resolve().parent.parent / "vectors" / "function_graph"
 OWN_TRACES = sorted(OWN.glob("*/trace.txt"))
@@ -252,6 +256,32 @@ def test_functions_belong_to_the_system_call_of_their_task(shared_vectors: Path)
 
 def _failed_opens(path: Path) -> int:
     return sum("sys_exit: NR 257 = -" in line for line in path.read_text().splitlines())
+
+
+def test_a_system_call_has_one_name_whatever_tells_of_it(shared_vectors: Path) -> None:
+    # A histogram's key is sys_sendfile64 [40]; a trace of the same command has the number.
+    folder = shared_vectors / "formats" / "ftrace_6.1"
+    histogram = read_hist((folder / "hist_trigger.txt").read_bytes(), Options())
+    events = read_function_graph(folder / "events_trace.txt").syscalls.get_column("syscall")
+    names = {row.task for row in histogram.aggregates if row.layer == SYSCALL}
+    assert "sendfile" in names & set(events)
+    assert names | set(events) <= {syscall_name(each, machine="x86_64") for each in range(460)}
+    for function in ("__x64_sys_newstat", "__ia32_compat_sys_newstat", "__do_sys_newstat"):
+        text = f" 0)   1.000 us    |  {function}();\n".encode()
+        assert read_function_graph(text).syscalls["syscall"].to_list() == ["stat"]
+
+
+def test_what_does_the_work_of_a_call_is_its_entry_where_nothing_else_is() -> None:
+    work = " 0)   0.500 us    |  ksys_read();\n"
+    call = " 0)               |  /* sys_enter: NR 0 (3, 0, 1, 0, 0, 0) */\n"
+    assert read_function_graph(work.encode()).syscalls.select("syscall", "entered").rows() == [
+        ("read", 1)
+    ]
+    inner = work.replace("|  ", "|    ")
+    inside = f" 0)               |  __x64_sys_read() {{\n{inner} 0)   1.000 us    |  }}\n"
+    for text in (inside, call + work):
+        rows = read_function_graph(text.encode()).syscalls.select("syscall", "entered").rows()
+        assert rows == [("read", 1)]
 
 
 def test_tasks_on_two_processors_keep_their_own_stacks() -> None:

@@ -24,6 +24,12 @@ pub fn function_graph_read(
     report_dict(py, &report)
 }
 
+/// The one name of a system call, given by that of a function, an event or the call.
+#[pyfunction]
+pub fn canonical_syscall(name: &str) -> String {
+    String::from_utf8_lossy(excise_formats::ftrace::canonical_syscall(name.as_bytes())).into_owned()
+}
+
 fn texts<'py, 'a>(
     py: Python<'py>,
     names: impl ExactSizeIterator<Item = &'a [u8]>,

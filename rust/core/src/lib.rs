@@ -16,6 +16,8 @@ mod _core {
     #[pymodule_export]
     use crate::fleet::FleetFollower;
     #[pymodule_export]
+    use crate::ftrace::canonical_syscall;
+    #[pymodule_export]
     use crate::ftrace::function_graph_read;
     #[pymodule_export]
     use crate::ima::ima_digest;

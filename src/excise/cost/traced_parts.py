@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,12 +21,10 @@ from excise.formats.trace_rows import (
     labels_of,
     layer_and_event,
 )
+from excise.formats.trace_syscalls import canonical_syscall
 from excise.stats import summarise
 
 _Z_95: Final = 1.96
-_ENTRY: Final = re.compile(
-    r"__(?:x64|ia32|ia32_compat|x32_compat|arm64|arm64_compat|riscv|s390x|se|do)_sys_"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +83,7 @@ def event_parts(dataset: Dataset) -> Iterator[TracedTask]:
             task=series.task,
             configuration=series.configuration,
             n=totals.size,
-            syscall=_ENTRY.sub("", series.task),
+            syscall=canonical_syscall(series.task),
             unit=series.unit,
             total=float(np.mean(totals)),
             margin=_margin(totals),
@@ -161,10 +158,10 @@ def syscall_parts(dataset: Dataset) -> Iterator[TracedTask]:
         )
         if parts := tuple(_outermost(paths.iter_rows(named=True), row["count"])):
             yield TracedTask(
-                task=place[0],
+                task=canonical_syscall(place[0]),
                 configuration=place[1],
                 n=int(row["count"]),
-                syscall=place[0],
+                syscall=canonical_syscall(place[0]),
                 unit=row["unit"],
                 total=row["mean"],
                 margin=0.0,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from excise.capture.journal import Aggregate
 from excise.formats.model import DEFAULT_CONFIGURATION, Options
+from excise.formats.trace_syscalls import canonical_syscall
 
 DEFAULT_TASK: Final = "trace"
 HOOK: Final = "hook"
@@ -20,8 +21,12 @@ SYSCALL: Final = "syscall"
 EVENT: Final = "event"
 HISTOGRAM: Final = "histogram"
 INSIDE: Final = "inside"
+CALIBRATION_ERROR: Final = "calibration_error"
+"""By how much a cost may be off, from which a tracer's own was taken out."""
 CALL_SITE: Final = "call_site"
-DETAIL_METRICS: Final = frozenset({"self", "interrupt", "off_cpu", INSIDE, CALL_SITE, HISTOGRAM})
+DETAIL_METRICS: Final = frozenset(
+    {"self", "interrupt", "off_cpu", INSIDE, CALL_SITE, CALIBRATION_ERROR, HISTOGRAM}
+)
 """Metrics that stand beside a `duration` of the same key, and are no row of a summary."""
 
 _MODULES = re.compile(
@@ -121,10 +126,11 @@ def labels_of(text: str) -> dict[str, str]:
 
 
 def syscall_key(options: Options, name: str) -> dict[str, Any]:
-    """Return task, configuration, layer and event of a system call's row.
+    """Return task, configuration, layer and event of a system call's row, by its one name.
 
     The system call is the task, unless the task's name was given: then it is an event of that.
     """
+    name = canonical_syscall(name)
     return {
         **key_of(options, task=name),
         "layer": SYSCALL,

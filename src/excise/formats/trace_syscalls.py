@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
+from excise import _core
+
 # From this number on, every machine has the same names.
 _FROM_424: Final = (
     424,
@@ -132,6 +134,16 @@ def names(machine: str) -> dict[int, str]:
     """Return the names of a machine's system calls by number; empty for an unknown machine."""
     table = _TABLES.get(machine, ())
     return {start + i: name for start, run in table for i, name in enumerate(run.split())}
+
+
+def canonical_syscall(name: str) -> str:
+    """Return the one name of a system call: that which the tables by number have.
+
+    Args:
+        name: Of the call, of an event (`sys_enter_newstat`), or of a function of the kernel
+            (`__x64_sys_newstat`, `ksys_read`); any other name comes back as it is.
+    """
+    return _core.canonical_syscall(name)
 
 
 def syscall_name(number: int, *, machine: str) -> str:

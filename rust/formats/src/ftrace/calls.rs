@@ -2,6 +2,7 @@
 use super::graph::{Fault, Graph, Place};
 use super::line::{Extra, Fields};
 use super::rows::{Call, CallRow, Class, IN_INTERRUPT, NONE, NO_SYSCALL};
+use super::syscalls;
 use super::tasks::{Frame, Marks, Task};
 
 /// Functions that a stack may hold; the kernel's own limit is far below.
@@ -37,7 +38,11 @@ impl Graph {
         frame.begun_ns = fields.time_ns;
         let mut syscall = in_syscall;
         if in_syscall == NO_SYSCALL && !frame.marks.in_interrupt {
-            if let Some(call) = syscall_entry(name) {
+            // What does the work of a call is its entry where nothing else tells of calls.
+            let raw = self.report.raw_syscalls;
+            let entry = || syscalls::entry(name);
+            let shared = || syscalls::shared(name).filter(|_| !raw && parent.is_none());
+            if let Some(call) = entry().or_else(shared) {
                 syscall = self.named(call);
                 frame.marks.syscall = true;
                 self.enter_syscall(place, syscall, None);
@@ -377,26 +382,4 @@ fn take_ends(task: &mut Task, indent: u32) -> u64 {
         task.ends.pop();
     }
     sum
-}
-
-/// The system call that a function such as `__x64_sys_openat` is the entry of.
-fn syscall_entry(name: &[u8]) -> Option<&[u8]> {
-    const PREFIXES: [&[u8]; 10] = [
-        b"__x64_sys_",
-        b"__ia32_sys_",
-        b"__ia32_compat_sys_",
-        b"__x32_compat_sys_",
-        b"__arm64_sys_",
-        b"__arm64_compat_sys_",
-        b"__riscv_sys_",
-        b"__s390x_sys_",
-        b"__se_sys_",
-        b"__do_sys_",
-    ];
-    if !name.starts_with(b"__") {
-        return None;
-    }
-    PREFIXES
-        .iter()
-        .find_map(|prefix| name.strip_prefix(*prefix))
 }

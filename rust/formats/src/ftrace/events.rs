@@ -3,6 +3,7 @@ use super::calls::resume;
 use super::graph::{Graph, Place};
 use super::line::{Extra, Fields};
 use super::rows::{Call, IN_INTERRUPT, MAX_ROWS, NAMED_SYSCALL, NONE, NO_SYSCALL};
+use super::syscalls;
 use super::tasks::Served;
 
 /// Kinds of event that are counted apart.
@@ -251,10 +252,10 @@ impl Graph {
             return;
         };
         if text.get(name.len()) == Some(&b'(') {
-            let number = self.named(call);
+            let number = self.named(syscalls::plain(call));
             self.enter_syscall(place, number, fields.time_ns);
         } else if let Some(at) = memchr::memmem::find(call, b" -> ") {
-            let number = self.named(call.get(..at).unwrap_or(call));
+            let number = self.named(syscalls::plain(call.get(..at).unwrap_or(call)));
             self.exit_syscall(place, number, fields.time_ns);
         }
     }

@@ -11,6 +11,7 @@ mod histogram;
 mod index;
 mod line;
 mod rows;
+mod syscalls;
 mod tasks;
 
 pub use graph::{Fault, Graph, Losses, Options, Report, MAX_LINE_BYTES};
@@ -21,6 +22,8 @@ pub use rows::{
     Call, CallRow, Class, Context, Path, Row, Sums, Tables, IN_INTERRUPT, MAX_ROWS, NAMED_SYSCALL,
     NONE, NO_SYSCALL, OTHER,
 };
+
+pub use syscalls::canonical as canonical_syscall;
 
 #[cfg(test)]
 mod tests;
