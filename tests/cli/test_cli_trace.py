@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -110,4 +111,4 @@ def test_a_and_b_are_attributed_as_json(tmp_path: Path) -> None:
     assert found["configuration"] == "lsm − none"
     assert (found["total"], found["explained"]) == (60.0, pytest.approx(50 / 60))
     assert [part["event"] for part in found["parts"]] == ["inode_permission", "remainder"]
-    assert found["parts"][0]["margin"] == pytest.approx(2 * 2 * 1.96 * 0.5)
+    assert found["parts"][0]["margin"] == pytest.approx(math.hypot(2 * 1.96 * 0.5, 2 * 1.96 * 0.5))

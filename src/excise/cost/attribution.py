@@ -66,6 +66,7 @@ class Attribution:
         explained: Share of the total that children and probe explain together.
         explained_interval: Between what it lies if every figure is off by its margin.
         flags: What is wrong or doubtful about it.
+        notes: How its margins were found.
     """
 
     task: str
@@ -78,6 +79,7 @@ class Attribution:
     explained: float
     explained_interval: tuple[float, float] | None = None
     flags: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def with_unattributed(parts: Sequence[Part]) -> tuple[Part, ...]:

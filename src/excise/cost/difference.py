@@ -23,10 +23,16 @@ from excise.cost.difference_rows import (
     Value,
     rows_of,
 )
+from excise.cost.uncertainty import EXACT, Uncertainty, share_interval, summed
 from excise.events.dataset import Dataset
 
 _LITTLE: Final = 0.5
 _WHOLE: Final = 1.0005  # printed as 100.0 % up to here
+_HOW_THEY_ADD: Final = (
+    "±: 95 % of independent errors, added in quadrature; rounding and the tracer's calibration, "
+    "which parts share, as they are"
+)
+_OF_RUNS: Final = "±: 95 %, by the spread over runs, of parts and remainder in the same runs"
 
 
 def difference_attributions(
@@ -70,14 +76,13 @@ class _Found:
 
     key: PartKey
     value: float
-    margin: float
+    error: Uncertainty
     words: str
 
 
 def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
     here, before = rows.totals[task, arm], rows.totals[task, rows.baseline]
     difference = here.value - before.value
-    margin = here.margin + before.margin
     n = rows.runs(task, arm)
     missing: list[str] = []
     found = sorted(_tops(rows, task, arm, missing), key=lambda part: -part.value)
@@ -86,9 +91,15 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
         parts.append(_part(each, difference))
         parts += _inner(rows, task, arm, each, difference)
     top = sum(each.value for each in found)
-    top_margin = sum(each.margin for each in found)
+    errors = _errors(rows, task, arm, found)
     explained = top / difference if difference else 0.0
-    interval = _share_interval(top, top_margin, difference, margin)
+    interval = share_interval(
+        top,
+        difference,
+        part_error=errors.top,
+        whole_error=errors.whole,
+        rest_spread=errors.rest.spread,
+    )
     flags = [
         *([] if difference else ["there is no difference to explain"]),
         *_missing_flags(missing),
@@ -107,7 +118,7 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
         value=difference - top,
         share=1.0 - explained,
         runs=1,
-        margin=margin + top_margin or None,
+        margin=errors.rest.margin or None,
     )
     return Attribution(
         task=task,
@@ -120,6 +131,52 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
         explained=explained,
         explained_interval=interval,
         flags=tuple(flags),
+        notes=tuple(filter(None, (errors.words, _about_calibration(rows, task, arm)))),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """The errors of a difference, of what its parts explain, and of what remains; how they add."""
+
+    whole: Uncertainty
+    top: Uncertainty
+    rest: Uncertainty
+    words: str
+
+
+def _errors(rows: DifferenceRows, task: str, arm: str, found: Sequence[_Found]) -> _Errors:
+    arms = [(task, arm), (task, rows.baseline)]
+    whole = summed(rows.totals[place].error for place in arms)
+    top = summed(each.error for each in found)
+    rest = summed((whole, top))
+    together = [rows.together[place] for place in arms if place in rows.together]
+    if len(together) == len(arms):
+        # Parts and totals are of the same runs: their errors depend on each other.
+        top, rest = (
+            summed(Uncertainty(limit / len(arms), spread) for spread in spreads)
+            for limit, spreads in zip(
+                (top.limit, rest.limit), zip(*together, strict=True), strict=True
+            )
+        )
+        return _Errors(whole, top, rest, _OF_RUNS)
+    return _Errors(whole, top, rest, _HOW_THEY_ADD if rest.spread else "")
+
+
+def _about_calibration(rows: DifferenceRows, task: str, arm: str) -> str:
+    """Return how right the calibration is by which the tracer's cost was taken out."""
+    found = [
+        rows.calibrations[task, name]
+        for name in (arm, rows.baseline)
+        if (task, name) in rows.calibrations
+    ]
+    if not found:
+        return ""
+    floor, nested = (max(errors) for errors in zip(*found, strict=True))
+    unit = rows.totals[task, arm].unit
+    return (
+        f"the tracer's cost is taken out to within {floor:,.3g} {unit} a call, and {nested:,.3g} "
+        "for each traced call inside"
     )
 
 
@@ -133,7 +190,7 @@ def _part(found: _Found, difference: float, *, depth: int = 0) -> Part:
         share=found.value / difference if difference else 0.0,
         runs=1,
         depth=depth,
-        margin=found.margin or None,
+        margin=found.error.margin or None,
     )
 
 
@@ -157,15 +214,18 @@ def _share(
     key: PartKey, count: float, here: Value | None, base_count: float, before: Value | None
 ) -> _Found:
     value = count * (here.value if here else 0.0) - base_count * (before.value if before else 0.0)
-    margin = count * (here.margin if here else 0.0) + base_count * (
-        before.margin if before else 0.0
+    error = summed(
+        (
+            here.error.times(count) if here else EXACT,
+            before.error.times(base_count) if before else EXACT,
+        )
     )
     words = f"{count:g} calls" if count == base_count else f"{base_count:g} → {count:g} calls"
     if key.layer == FUNCTION_LAYER and not base_count:
         words = f"{count:g} calls"
     elif key.labels and key.layer != FUNCTION_LAYER:
         words = f"{key.labels}, {words}"
-    return _Found(key=key, value=value, margin=margin, words=words)
+    return _Found(key=key, value=value, error=error, words=words)
 
 
 def _inner(
@@ -194,22 +254,9 @@ def _inner(
         return []
     parts = [_part(each, difference, depth=1) for each in found]
     left = outer.value - sum(each.value for each in found)
-    rest = _Found(PartKey(FUNCTION_LAYER, REST, hook), left, 0.0, "")
+    error = summed((outer.error, *(each.error for each in found)))
+    rest = _Found(PartKey(FUNCTION_LAYER, REST, hook), left, error, "")
     return [*parts, _part(rest, difference, depth=1)]
-
-
-def _share_interval(
-    top: float, top_margin: float, difference: float, margin: float
-) -> tuple[float, float] | None:
-    """Return between what the explained share may lie, or None where nothing is uncertain."""
-    if not (top_margin or margin) or abs(difference) <= margin:
-        return None
-    ends = [
-        (top + sign * top_margin) / (difference + other * margin)
-        for sign in (-1, 1)
-        for other in (-1, 1)
-    ]
-    return (min(ends), max(ends))
 
 
 def _missing_flags(missing: Sequence[str]) -> list[str]:

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from excise.cost.attribution import PROBE_LAYER
 from excise.cost.series import series_of
 from excise.cost.summary import TaskSummary, published_summaries, summary_of
 from excise.cost.traced_parts import TracedTask, event_parts, syscall_parts
+from excise.cost.uncertainty import Uncertainty, summed
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
-from excise.formats.trace_rows import INSIDE
+from excise.formats.trace_rows import CALIBRATION_ERROR, INSIDE, labels_of
 
 PER_CALL: Final = "per_call"
 IN_TASK: Final = "duration_in_task"
@@ -32,10 +34,10 @@ class PartKey:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A figure and by how much it may be wrong: rounding of the source, or 95 % of its spread."""
+    """A figure and by how much it may be wrong."""
 
     value: float
-    margin: float
+    error: Uncertainty
     unit: str
 
 
@@ -49,6 +51,10 @@ class DifferenceRows:
         totals: Of a task under a configuration.
         has_tracer_cost: Whether the tracer's own cost is still in the unit costs.
         notes: What was done about the tracer's own cost.
+        calibrations: Where a tracer's cost was taken out, by how much that may be off for a call,
+            and for each traced call inside.
+        together: Where single runs are known, 95 % of the error of the sum of all parts, and of
+            what they leave of the total.
     """
 
     baseline: str
@@ -56,6 +62,8 @@ class DifferenceRows:
     totals: dict[tuple[str, str], Value] = field(default_factory=dict)
     has_tracer_cost: bool = False
     notes: list[str] = field(default_factory=list)
+    calibrations: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+    together: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     _costs: dict[tuple[str, str, PartKey], Value] = field(default_factory=dict)
     _calls: dict[tuple[str, str], dict[PartKey, float]] = field(default_factory=dict)
     _in_task: dict[tuple[str, str], dict[PartKey, Value]] = field(default_factory=dict)
@@ -190,6 +198,7 @@ def _take(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]) -> N
             if dataset.manifest.origin != "measured":
                 rows._published.add((row.task, arm))
     _take_tracer_out(rows, dataset, names)
+    _take_calibration_errors(rows, dataset, names)
     _take_traced(rows, dataset, names)
     _take_measured(rows, dataset, names)
 
@@ -211,12 +220,14 @@ def _take_task(rows: DifferenceRows, found: TracedTask, names: Mapping[str, str]
     place = (found.task, names.get(found.configuration, found.configuration))
     if place in rows.totals or place in rows._calls:
         return
-    rows.totals[place] = Value(found.total, found.margin, found.unit)
+    rows.totals[place] = Value(found.total, Uncertainty(spread=found.margin), found.unit)
     rows._runs[place] = found.n
+    if found.together is not None:
+        rows.together[place] = found.together
     for part in found.parts:
         key = PartKey(part.layer, part.event, part.labels)
         rows._calls.setdefault(place, {})[key] = part.calls
-        rows._costs[*place, key] = Value(part.value, part.margin, found.unit)
+        rows._costs[*place, key] = Value(part.value, Uncertainty(spread=part.margin), found.unit)
 
 
 def _take_tracer_out(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]) -> None:
@@ -255,13 +266,34 @@ def _take_tracer_out(rows: DifferenceRows, dataset: Dataset, names: Mapping[str,
         for place, calls in inside.items():
             if (cost := rows._costs.get(place)) is not None and cost.unit == floor["unit"]:
                 own = floor["median"] + calls * nested["median"]
+                shared = Uncertainty(limit=(1 + calls) * margin)
                 rows._costs[place] = Value(
-                    cost.value - own, cost.margin + (1 + calls) * margin, cost.unit
+                    cost.value - own, summed((cost.error, shared)), cost.unit
                 )
         rows.notes.append(
             f"the tracer's own cost was taken out of {name}: {floor['median']:,.4g} "
             f"{floor['unit']} a call, {nested['median']:,.4g} for each traced call inside"
         )
+
+
+def _take_calibration_errors(
+    rows: DifferenceRows, dataset: Dataset, names: Mapping[str, str]
+) -> None:
+    """Add to unit costs what the calibration of a tracer, whose cost was taken out, may be off."""
+    found = dataset.aggregates.filter(metric=CALIBRATION_ERROR)
+    for row in found.iter_rows(named=True):
+        arm = names.get(row["configuration"], row["configuration"])
+        place = (row["task"], arm, PartKey(row["layer"], row["event"], row["labels"]))
+        if (cost := rows._costs.get(place)) is not None:
+            error = summed((cost.error, Uncertainty(limit=row["mean"])))
+            rows._costs[place] = replace(cost, error=error)
+        elif row["layer"] == PROBE_LAYER:
+            floor, nested = rows.calibrations.get(place[:2], (0.0, 0.0))
+            if labels_of(row["labels"])["share"] == "floor":
+                floor = row["mean"]
+            else:
+                nested = row["mean"]
+            rows.calibrations[place[:2]] = (floor, nested)
 
 
 def _margin_of_floor(floor: Mapping[str, Any]) -> float:
@@ -283,7 +315,7 @@ def _take_measured(rows: DifferenceRows, dataset: Dataset, names: Mapping[str, s
             continue
         n = summary.effective_n or summary.n or 1
         margin = _Z_95 * (summary.sd or 0.0) / math.sqrt(n)
-        rows.totals[key] = Value(summary.typical, margin, summary.unit)
+        rows.totals[key] = Value(summary.typical, Uncertainty(spread=margin), summary.unit)
 
 
 def _take_calls(rows: DifferenceRows, calls: Mapping[str, Mapping[str, float]]) -> None:
@@ -309,9 +341,10 @@ def _take_calls(rows: DifferenceRows, calls: Mapping[str, Mapping[str, float]]) 
 
 def _value(row: TaskSummary, steps: Mapping[tuple[str, str], float]) -> Value:
     assert row.typical is not None
-    spread = _Z_95 * row.sd if row.sd else 0.0
-    rounding = steps.get((row.layer, row.metric), 0.0) / 2 if row.sd is None else 0.0
-    return Value(row.typical, spread + rounding, row.unit)
+    if row.sd is not None:
+        return Value(row.typical, Uncertainty(spread=_Z_95 * row.sd), row.unit)
+    rounding = steps.get((row.layer, row.metric), 0.0) / 2
+    return Value(row.typical, Uncertainty(limit=rounding), row.unit)
 
 
 def _rounding_steps(rows: Sequence[TaskSummary]) -> dict[tuple[str, str], float]:

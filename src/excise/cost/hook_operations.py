@@ -34,13 +34,15 @@ class PartCost:
     Attributes:
         calls: Calls per operation.
         cost: Of one operation's calls together, without the tracer's own cost.
-        spread: Of `cost` over the batches: 1.48 times the median distance from their median, which
-            is a standard deviation where nothing falls out, and leaves out the odd timer tick.
+        spread: Of `cost` over the undisturbed batches: the root of their mean square distance from
+            it, which is that of the least one.
+        error: By how much `cost` may be off as the tracer's cost that was taken out may be.
     """
 
     calls: float
     cost: float
     spread: float
+    error: float = 0.0
 
     @property
     def per_call(self) -> float:
@@ -129,6 +131,7 @@ def _own_costs(graph: FunctionGraph, *, tracer: TracerCost) -> pl.DataFrame:
         own=pl.col("self_ns")
         - tracer.floor
         - pl.col("inner").fill_null(0) * (tracer.nested - tracer.floor),
+        error=tracer.floor_error + pl.col("inner").fill_null(0) * tracer.nested_error,
         disturbed=(pl.col("interrupt_ns").fill_null(0) > 0) | pl.col("switched").fill_null(False),
     )
     # Parents stand before their children, so that one pass finds the outermost.
@@ -145,19 +148,22 @@ def _own_costs(graph: FunctionGraph, *, tracer: TracerCost) -> pl.DataFrame:
 class _Batch:
     total: float
     disturbed: bool
-    parts: Mapping[tuple[str, str], tuple[int, float]]
+    parts: Mapping[tuple[str, str], tuple[int, float, float]]
 
 
 def _batch(calls: pl.DataFrame, *, start: int, end: int) -> _Batch:
     import polars as pl
 
     inside = calls.filter((pl.col("line") > start) & (pl.col("line") < end))
-    rows = inside.group_by("outermost", "function").agg(calls=pl.len(), own=pl.col("own").sum())
+    rows = inside.group_by("outermost", "function").agg(
+        pl.len().alias("calls"), pl.col("own", "error").sum()
+    )
     parts = {
-        (outermost, function): (count, own) for outermost, function, count, own in rows.iter_rows()
+        (outermost, function): (count, own, error)
+        for outermost, function, count, own, error in rows.iter_rows()
     }
     return _Batch(
-        total=sum(own for _, own in parts.values()),
+        total=sum(own for _, own, _ in parts.values()),
         disturbed=bool(inside.get_column("disturbed").any()),
         parts=parts,
     )
@@ -171,11 +177,13 @@ def _least(batches: list[_Batch], *, operations: int, tracer: TracerCost) -> Ope
     least = min(used, key=lambda batch: batch.total)
 
     def cost(keys: list[tuple[str, str]], calls: int, batch: _Batch) -> PartCost:
-        sums = np.array([sum(each.parts.get(key, (0, 0.0))[1] for key in keys) for each in used])
+        own = sum(batch.parts[key][1] for key in keys)
+        sums = [sum(each.parts[key][1] for key in keys if key in each.parts) for each in used]
         return PartCost(
             calls=calls / operations,
-            cost=sum(batch.parts[key][1] for key in keys) / operations,
-            spread=1.4826 * float(np.median(np.abs(sums - np.median(sums)))) / operations,
+            cost=own / operations,
+            spread=float(np.sqrt(np.mean(np.square(np.array(sums) - own)))) / operations,
+            error=sum(batch.parts[key][2] for key in keys) / operations,
         )
 
     outermost = sorted({key[0] for key in least.parts})
@@ -187,7 +195,7 @@ def _least(batches: list[_Batch], *, operations: int, tracer: TracerCost) -> Ope
         hooks={
             name: cost(
                 [key for key in least.parts if key[0] == name],
-                least.parts.get((name, name), (0, 0.0))[0],
+                least.parts.get((name, name), (0, 0.0, 0.0))[0],
                 least,
             )
             for name in outermost

@@ -53,6 +53,8 @@ class TracedTask:
         syscall: The system call whose entry is traced in the task's runs; else the task's name.
         margin: 95 % of the error of `total`; 0 where the spread is not known.
         n: Runs, or timed calls.
+        together: 95 % of the error of the sum of all parts, and of what they leave of the total,
+            by the spread over the runs; None where the runs are not known.
     """
 
     task: str
@@ -63,6 +65,7 @@ class TracedTask:
     total: float
     margin: float
     parts: tuple[TracedPart, ...]
+    together: tuple[float, float] | None = None
 
 
 def event_parts(dataset: Dataset) -> Iterator[TracedTask]:
@@ -78,7 +81,9 @@ def event_parts(dataset: Dataset) -> Iterator[TracedTask]:
         events = events.filter(pl.col("unit") == series.unit)
         if not events.height:
             continue
-        totals = events.unique("sequence").get_column("total").to_numpy()
+        runs = events.unique("sequence").sort("sequence")
+        totals = runs.get_column("total").to_numpy()
+        explained = _explained(events, runs)
         yield TracedTask(
             task=series.task,
             configuration=series.configuration,
@@ -88,7 +93,17 @@ def event_parts(dataset: Dataset) -> Iterator[TracedTask]:
             total=float(np.mean(totals)),
             margin=_margin(totals),
             parts=tuple(_event_parts(events, totals.size)),
+            together=(_margin(explained), _margin(totals - explained)),
         )
+
+
+def _explained(events: pl.DataFrame, runs: pl.DataFrame) -> FloatArray:
+    """Return by run what its direct children take together."""
+    names = (f"{layer}|{event}" for layer, event in events.select("layer", "event").iter_rows())
+    tops = events.filter(~pl.col("parent").fill_null("").is_in(list(set(names))))
+    sums = tops.group_by("sequence").agg(explained=pl.col("value").sum())
+    found = runs.join(sums, on="sequence", how="left", maintain_order="left")
+    return found.get_column("explained").fill_null(0.0).to_numpy()
 
 
 def _event_parts(events: pl.DataFrame, n: int) -> Iterator[TracedPart]:

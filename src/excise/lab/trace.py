@@ -17,8 +17,8 @@ import msgspec
 from excise.capture.journal import Aggregate, Loss
 from excise.collect.probe import probe_path
 from excise.cost.hook_operations import OperationHooks, PartCost, hook_name, operation_hooks
-from excise.cost.tracer_cost import TracerCost
 from excise.errors import FormatError, UsageError
+from excise.formats.trace_rows import CALIBRATION_ERROR
 from excise.lab.configurations import Preset
 from excise.lab.configurations import preset as preset_of
 from excise.lab.count import counts
@@ -37,8 +37,12 @@ _TIMEOUT_S: Final = 1500.0
 # The tracer is a copy of the probe under a name of its own: profiles and domains of the workload,
 # which go by the program's path, must not confine it.
 TRACER: Final = "lab/tracer"
-BATCHES: Final = 12
+BATCHES: Final = 24
+# A traced operation takes up to 100,000 instructions, and a timer tick comes after 4 million.
+_MOST_OPERATIONS: Final = 16
 _BUFFER_KIB: Final = 49152
+# The begin of a part takes some 230 instructions: parts are so long that most batches have none.
+_SUBBUFFER_KIB: Final = 512
 _HOOKS, _FUNCTIONS = "hooks", "functions"
 
 
@@ -130,12 +134,15 @@ def _traced(step: Step, *, preset: Preset, functions: bool) -> Step:
     kind = _FUNCTIONS if functions else _HOOKS
     base = f"/run/out/evidence/{file_safe(step.task)}.{kind}"
     words = [f"/{TRACER}", "trace", "--backend", "function_graph", "--drain", "end"]
-    words += ["--buffer-kb", str(_BUFFER_KIB), "--hooks", "security_*"]
+    words += ["--buffer-kb", str(_BUFFER_KIB), "--subbuffer-kb", str(_SUBBUFFER_KIB)]
+    words += ["--hooks", "security_*"]
     if functions:
         words += ["--lsm", ",".join(modules_of(preset))]
     words += ["--output", f"{base}.trace", "--summary", f"{base}.json", "--"]
     workload = list(step.command)
-    workload[workload.index("--batches") + 1] = str(BATCHES)
+    batches, operations = (workload.index(word) + 1 for word in ("--batches", "--operations"))
+    workload[batches] = str(BATCHES)
+    workload[operations] = str(min(int(workload[operations]), _MOST_OPERATIONS))
     return Step(task=f"{step.task} ({kind} traced)", command=(*words, *workload, "--mark"))
 
 
@@ -193,7 +200,7 @@ def hook_records(result: GuestResult) -> Iterator[Aggregate | Loss]:
         yield msgspec.structs.replace(
             _row(result, task), mean=steady[task].steady, sd=_round_spread(result, task)
         )
-        yield from _tracer(result, task, inner.tracer)
+        yield from _tracer(result, task, inner)
         for function, part in hooks.hooks.items():
             yield from _part(result, task, part, layer="hook", event=hook_name(function))
         for (outermost, function), part in inner.functions.items():
@@ -224,21 +231,29 @@ def _part(
     spread = part.spread / part.calls if part.calls else 0.0
     yield msgspec.structs.replace(row, mean=part.per_call, sd=spread)
     yield msgspec.structs.replace(row, metric="per_call", mean=part.calls, unit="1")
+    if part.error and part.calls:
+        yield msgspec.structs.replace(row, metric=CALIBRATION_ERROR, mean=part.error / part.calls)
 
 
-def _tracer(result: GuestResult, task: str, inner: TracerCost) -> Iterator[Aggregate]:
-    """Yield what the tracer adds to a call, which has been taken out of the figures."""
+def _tracer(result: GuestResult, task: str, inner: OperationHooks) -> Iterator[Aggregate]:
+    """Yield what the tracer adds to a call, which has been taken out of the figures; its error."""
+    tracer = inner.tracer
     base = _row(result, task, layer="probe", event="function_graph")
-    row = msgspec.structs.replace(base, metric="tracer_cost", count=float(inner.calls))
+    row = msgspec.structs.replace(base, metric="tracer_cost", count=float(tracer.calls))
+    floor = msgspec.structs.replace(row, labels="share=floor,state=subtracted", mean=tracer.floor)
     yield msgspec.structs.replace(
-        row,
-        labels="share=floor,state=subtracted",
-        mean=inner.floor,
-        min=inner.floor_p05,
-        max=inner.floor_p95,
-        note="5th and 95th percentile of an empty function",
+        floor,
+        min=tracer.floor_p05,
+        max=tracer.floor_p95,
+        note="5th and 95th percentile of an empty function; "
+        f"{inner.quiet} of {inner.batches} batches had no interrupt inside",
     )
-    yield msgspec.structs.replace(row, labels="share=nested,state=subtracted", mean=inner.nested)
+    nested = msgspec.structs.replace(
+        row, labels="share=nested,state=subtracted", mean=tracer.nested
+    )
+    yield msgspec.structs.replace(nested, note=f"tested on calls {tracer.deepest} deep")
+    for each, error in ((floor, tracer.floor_error), (nested, tracer.nested_error)):
+        yield msgspec.structs.replace(each, metric=CALIBRATION_ERROR, mean=error)
 
 
 def _row(

@@ -430,7 +430,7 @@ def attribution_table(found: Attribution) -> Table:
         rows=[*rows, total],
         caption=f"{found.task} under {found.configuration}: "
         f"{found.explained:.1%}{between} of {shown(found.total, found.unit)} explained",
-        notes=list(found.flags),
+        notes=[*found.flags, *found.notes],
     )
 
 

@@ -71,6 +71,8 @@ pub struct Options {
     pub interruptions_timed: bool,
     /// Size of each processor's buffer.
     pub buffer_kib: u64,
+    /// Size of a part of the buffer, where the kernel lets it be chosen; None: as it is.
+    pub subbuffer_kib: Option<u64>,
     /// Bytes of a trace that end it.
     pub most_bytes: Option<u64>,
     /// Copy the trace out only when the command has ended.
@@ -109,6 +111,8 @@ Usage: excise-probe trace [OPTIONS] -- COMMAND [ARGUMENT]...
                       let function_graph trace the functions of those, too, so that they are timed
   --duration SECONDS  end after so long
   --buffer-kb N       each processor's buffer (8192)
+  --subbuffer-kb N    parts that the buffer has, up to 512, in an instance of Linux 6.8 or newer: each
+                      begin of a part takes time of its own, in whatever function it falls
   --most-bytes N      end the trace when it is so long; a command goes on without it
   --drain WHEN        live: copy the trace out while the command runs; end: when it has ended (live)
   --pairs N           run the command N times untraced and N times traced, in turn, after a first run
@@ -198,6 +202,7 @@ pub fn parse(parser: &mut lexopt::Parser) -> Result<Asked, ProbeError> {
             interruptions: true,
             interruptions_timed: false,
             buffer_kib: 8192,
+            subbuffer_kib: None,
             most_bytes: None,
             drain_at_end: false,
             pairs: 0,
@@ -273,6 +278,7 @@ fn option(word: &str, parser: &mut lexopt::Parser, words: &mut Words) -> Result<
         "no-interruptions" => options.interruptions = false,
         "duration" => options.duration = Some(seconds(parser, "--duration")?),
         "buffer-kb" => options.buffer_kib = number(parser, "--buffer-kb")?,
+        "subbuffer-kb" => options.subbuffer_kib = Some(number(parser, "--subbuffer-kb")?),
         "most-bytes" => options.most_bytes = Some(number(parser, "--most-bytes")?),
         "pairs" => options.pairs = number(parser, "--pairs")?,
         "pairs-within" => options.pairs_within = Some(seconds(parser, "--pairs-within")?),

@@ -74,6 +74,8 @@ pub struct Summary {
     pub calibration_calls: u32,
     /// Each processor's buffer.
     pub cpus: Vec<Cpu>,
+    /// Size of a buffer's parts, where the kernel says it.
+    pub subbuffer_kib: Option<u64>,
     /// Returns that had no room (kretprobes).
     pub missed: u64,
     /// Bytes of the trace.

@@ -28,6 +28,19 @@ const EXIT_STOPPED: u8 = 130;
 /// `/dev/null` is read.
 pub(super) const EMPTY: &str = "read_null";
 pub(super) const OUTER: &str = "vfs_read";
+/// What reading `/dev/null` calls, the outermost first: its entry is one of two machines'. Four deep,
+/// with calls side by side.
+const TREE: &[&str] = &[
+    "__x64_sys_read",
+    "__arm64_sys_read",
+    "ksys_read",
+    OUTER,
+    "rw_verify_area",
+    "security_file_permission",
+    EMPTY,
+];
+/// The file with the size of a buffer's parts, since Linux 6.8.
+const SUBBUFFER: &str = "buffer_subbuf_size_kb";
 
 /// Trace; the answer is the summary (if it goes to standard output) and the exit code.
 pub fn run(options: &Options) -> Result<Answer, ProbeError> {
@@ -121,6 +134,8 @@ pub(super) struct Traced {
     pub cycles_per_s: Option<f64>,
     /// Each processor's buffer.
     pub cpus: Vec<report::Cpu>,
+    /// Size of a buffer's parts.
+    pub subbuffer_kib: Option<u64>,
     /// Returns that had no room.
     pub missed: u64,
     /// The run that the trace is of.
@@ -197,6 +212,7 @@ impl Work<'_> {
             },
             calibration_calls: options.calibration,
             cpus: traced.cpus,
+            subbuffer_kib: traced.subbuffer_kib,
             missed: traced.missed,
             trace_bytes: self.written,
             wall_ns: traced.ended.wall_ns,
@@ -229,6 +245,10 @@ impl Work<'_> {
             interruptions: options.interruptions,
             timed: options.interruptions_timed,
         };
+        if let (true, Some(kib)) = (offer.instance, options.subbuffer_kib) {
+            // Contiguous memory, which may be short: then the parts stay as they are.
+            let _ = folder.try_write(SUBBUFFER, &kib.to_string());
+        }
         if !self.file.state.keeps_buffer_size() {
             folder.write("buffer_size_kb", &options.buffer_kib.to_string())?;
         }
@@ -263,6 +283,10 @@ impl Work<'_> {
             refused,
             cycles_per_s: per_second(cycles),
             cpus: report::cpus(&folder),
+            subbuffer_kib: folder
+                .setting(SUBBUFFER)
+                .ok()
+                .and_then(|size| size.parse().ok()),
             missed: report::missed(&top),
             ended,
             runs,
@@ -360,7 +384,7 @@ impl Work<'_> {
     /// Trace functions of known work, then choose the wanted ones; those that the kernel refused.
     ///
     /// The marks in the trace tell the reader which calls are which: first the outer function alone,
-    /// then with the empty one in it traced too.
+    /// then with the empty one in it traced too; then the outermost alone, and with all inside it.
     fn calibrate(
         &mut self,
         offer: &Offer,
@@ -373,10 +397,22 @@ impl Work<'_> {
         let names = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let mut null = File::open("/dev/null").map_err(|e| ProbeError::step("/dev/null", &e))?;
         subject::set_processes(&folder, &[process::id()])?;
-        for (mark, list) in [
+        let tree: Vec<_> = TREE
+            .iter()
+            .copied()
+            .filter(|name| available.contains(name))
+            .collect();
+        let mut parts = vec![
             ("calibration alone", names(&[OUTER])),
             ("calibration nested", names(&[OUTER, EMPTY])),
-        ] {
+        ];
+        // Events of fprobe take long to make.
+        let timed = matches!(offer.backend, Backend::FunctionGraph | Backend::Kprobe);
+        if timed && tree.len() > 2 {
+            parts.push(("calibration root", names(tree.get(..1).unwrap_or_default())));
+            parts.push(("calibration tree", names(&tree)));
+        }
+        for (mark, list) in parts {
             if self.options.calibration == 0 {
                 break;
             }
