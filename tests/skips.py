@@ -7,8 +7,13 @@ import os
 import pytest
 
 
-def skip(reason: str) -> None:
-    """Skip with a reason, or fail where skips are forbidden (EXCISE_FORBID_SKIPS=1)."""
+def skip(reason: str, *, module: bool = False) -> None:
+    """Skip with a reason, or fail where skips are forbidden (EXCISE_FORBID_SKIPS=1).
+
+    Args:
+        reason: What is absent.
+        module: Whether a whole file is skipped, while it is read.
+    """
     if os.environ.get("EXCISE_FORBID_SKIPS") == "1":
-        pytest.fail(f"skips are forbidden: {reason}")
-    pytest.skip(reason)
+        pytest.fail(f"skips are forbidden: {reason}", pytrace=False)
+    pytest.skip(reason, allow_module_level=module)

@@ -19,18 +19,13 @@ import pytest
 
 from ended import ended, wait_until
 from excise.lab.processes import listens
-
-
-def _skip(reason: str, *, module: bool = False) -> None:
-    if os.environ.get("EXCISE_FORBID_SKIPS") == "1":
-        pytest.fail(f"skips are forbidden: {reason}", pytrace=False)
-    pytest.skip(reason, allow_module_level=module)
+from skips import skip
 
 
 def require(module: str) -> None:
     """Skip a whole file where a module is absent, or fail where skips are forbidden."""
     if importlib.util.find_spec(module) is None:
-        _skip(f"{module} is not installed", module=True)
+        skip(f"{module} is not installed", module=True)
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ class SoftwareTpm:
 def software_tpm(folder: Path) -> Iterator[SoftwareTpm]:
     for program in ("swtpm", "tpm2_quote"):
         if shutil.which(program) is None:
-            _skip(f"{program} is not installed")
+            skip(f"{program} is not installed")
     state = folder / "state"
     state.mkdir(exist_ok=True)
     process = subprocess.Popen(
@@ -81,8 +76,15 @@ def software_tpm(folder: Path) -> Iterator[SoftwareTpm]:
         yield SoftwareTpm(folder)
 
 
+@contextmanager
+def new_tpm() -> Iterator[SoftwareTpm]:
+    """Run a new software TPM while the block runs; its folder's path is short, as sockets need."""
+    with tempfile.TemporaryDirectory(prefix="swtpm") as folder, software_tpm(Path(folder)) as tpm:
+        yield tpm
+
+
 @pytest.fixture(scope="module")
 def swtpm() -> Iterator[SoftwareTpm]:
-    """Run a software TPM for one file of tests; its folder's path is short, as sockets need."""
-    with tempfile.TemporaryDirectory(prefix="swtpm") as folder, software_tpm(Path(folder)) as tpm:
+    """Run a software TPM for one file of tests."""
+    with new_tpm() as tpm:
         yield tpm

@@ -49,12 +49,12 @@ class Proxy:
 
 
 @contextmanager
-def tpm_proxy(tpm: SoftwareTpm, folder: Path) -> Iterator[Proxy]:
-    """Run a proxy in front of a software TPM while the block runs."""
-    proxy = Proxy(path=folder / "p")
+def tpm_proxy(tpm: SoftwareTpm) -> Iterator[Proxy]:
+    """Run a proxy in front of a software TPM, in its folder, while the block runs."""
+    proxy = Proxy(path=tpm.folder / "p")
     listeners = [
-        _listen(folder / "p", lambda client: _commands(client, tpm.folder / "s", proxy)),
-        _listen(folder / "p.ctrl", lambda client: _control(client, tpm.folder / "s.ctrl")),
+        _listen(tpm.folder / "p", lambda client: _commands(client, tpm.folder / "s", proxy)),
+        _listen(tpm.folder / "p.ctrl", lambda client: _control(client, tpm.folder / "s.ctrl")),
     ]
     try:
         yield proxy
@@ -64,7 +64,7 @@ def tpm_proxy(tpm: SoftwareTpm, folder: Path) -> Iterator[Proxy]:
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
         for name in ("p", "p.ctrl"):
-            (folder / name).unlink(missing_ok=True)
+            (tpm.folder / name).unlink(missing_ok=True)
 
 
 def _listen(path: Path, serve: Callable[[socket.socket], None]) -> socket.socket:

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from excise.evidence.daa import (
     policy_pcr_digest,
 )
 from excise.evidence.daa.curve import encode_g1, encode_scalar, random_scalar
-from software_tpm import SoftwareTpm, require, software_tpm
+from software_tpm import SoftwareTpm, new_tpm, require
 from tls_files import write_tls
 
 require("tpm2_pytss")
@@ -54,17 +53,6 @@ def issuer(tmp_path: Path) -> IssuerFolder:
 @pytest.fixture
 def tpm_issuer(tmp_path: Path) -> IssuerFolder:
     return init_issuer(tmp_path / "tpm-issuer", rule=TPM)
-
-
-@pytest.fixture(scope="module")
-def place(swtpm: SoftwareTpm) -> TpmKeyPlace:
-    return create_key(swtpm.tcti)
-
-
-@pytest.fixture
-def key(place: TpmKeyPlace) -> Iterator[TpmKey]:
-    with open_key(place) as opened:
-        yield opened
 
 
 def presented(key: Any, nonce: bytes, claim: TpmClaim | None = None) -> JoinKey:
@@ -287,10 +275,7 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 
 def test_a_sensor_joins_signs_is_verified_and_revoked(tmp_path: Path) -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="swtpm") as folder,
-        software_tpm(Path(folder)) as tpm,
-    ):
+    with new_tpm() as tpm:
         call = {"cwd": tmp_path}
         certificate, key = write_tls(tmp_path)
         excise("daa", "issuer", "init", "issuer", "--admit", "tpm", **call)
@@ -423,10 +408,7 @@ def test_the_group_of_a_service_must_be_the_one_expected(tmp_path: Path) -> None
 
 
 def test_a_sensor_quotes_its_pcrs_as_a_member(tmp_path: Path) -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="swtpm") as folder,
-        software_tpm(Path(folder)) as tpm,
-    ):
+    with new_tpm() as tpm:
         call = {"cwd": tmp_path}
         excise("daa", "issuer", "init", "issuer", "--admit", "tpm", "--quoting", **call)
         process, url = serve("issuer", cwd=tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -39,12 +38,6 @@ VERIFIER = DaaVerifier(SECRET.public_key(), assurance=QUOTING)
 @pytest.fixture(scope="module")
 def place(swtpm: SoftwareTpm) -> TpmKeyPlace:
     return create_key(swtpm.tcti, quoting=True)
-
-
-@pytest.fixture
-def key(place: TpmKeyPlace) -> Iterator[TpmKey]:
-    with open_key(place) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from excise.cost.tpm_record import record_of
 from excise.errors import HostError, OutputError, UsageError
 from excise.events.dataset import Dataset
 from excise.events.load import load_capture
-from software_tpm import SoftwareTpm, require, software_tpm
+from software_tpm import SoftwareTpm, new_tpm, require
 from tpm_proxy import Proxy, code_of, error, tpm_proxy
 
 require("tpm2_pytss")
@@ -34,14 +33,14 @@ KINDS = ("transient", "loaded-session", "saved-session", "persistent", "nv-index
 
 @pytest.fixture
 def proxy(swtpm: SoftwareTpm) -> Iterator[Proxy]:
-    with tempfile.TemporaryDirectory(prefix="proxy") as folder, tpm_proxy(swtpm, Path(folder)) as p:
+    with tpm_proxy(swtpm) as p:
         yield p
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Dataset, SoftwareTpm, str]]:
     """Measure everything once; give the capture, the TPM, and its state before."""
-    with tempfile.TemporaryDirectory(prefix="swtpm") as folder, software_tpm(Path(folder)) as tpm:
+    with new_tpm() as tpm:
         before = state(tpm)
         path = tmp_path_factory.mktemp("bench") / "tpm.excise"
         done = run_tpm_bench(tpm.tcti, path, blocks=6, budget_ns=10**9, allow_persistent=True)
@@ -245,7 +244,7 @@ def test_a_full_tpm_is_told_of_clearly(swtpm: SoftwareTpm, tmp_path: Path) -> No
 
 
 def test_a_tpm_in_lockout_is_not_measured(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="swtpm") as folder, software_tpm(Path(folder)) as tpm:
+    with new_tpm() as tpm:
         tpm.tool("tpm2_dictionarylockout", "-s", "-n", "1", "-t", "1000", "-l", "1000")
         tpm.tool("tpm2_createprimary", "-Q", "-C", "o", "-p", "right", "-c", "p.ctx")
         tpm.flush()
@@ -292,7 +291,7 @@ def poll_every(proxy: Proxy, tick_s: float) -> None:
 
 
 def test_a_used_pcr_is_left_alone(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="swtpm") as folder, software_tpm(Path(folder)) as tpm:
+    with new_tpm() as tpm:
         tpm.tool("tpm2_pcrextend", f"16:sha256={'ab' * 32}")
         before = state(tpm)
         run_tpm_bench(tpm.tcti, tmp_path / "a", blocks=1, only=["PCR_Extend"])

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from captures import run, write
 from ima_builder import binary_list, d_ng, files, ng, pcr_after, violation
-from software_tpm import SoftwareTpm, require, software_tpm
+from software_tpm import SoftwareTpm, new_tpm, require
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -279,7 +278,7 @@ def attested(folder: Path, tpm: SoftwareTpm, *, measured: bool) -> tuple[Path, b
 
 @pytest.fixture
 def own_tpm() -> Iterator[SoftwareTpm]:
-    with tempfile.TemporaryDirectory(prefix="swtpm") as folder, software_tpm(Path(folder)) as tpm:
+    with new_tpm() as tpm:
         yield tpm
 
 

@@ -29,7 +29,7 @@ from excise.evidence.signature import (
     parse_file_signature,
 )
 from quote_builders import ecc_key, pem, rsa_key
-from software_tpm import _skip
+from skips import skip
 
 DIGEST = hashlib.sha256(b"content").digest()
 SHA256 = 4
@@ -226,7 +226,7 @@ def test_unreadable_and_foreign_keys_are_format_errors(tmp_path: Path) -> None:
 
 def evmctl(folder: Path, *arguments: str) -> None:
     if shutil.which("evmctl") is None:
-        _skip("evmctl is not installed")
+        skip("evmctl is not installed")
     subprocess.run(["evmctl", *arguments], cwd=folder, check=True, capture_output=True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +19,7 @@ from excise.formats.registry import read
 from ima_builder import boot_aggregate, digest, files
 from sensor_service import Machine, excise, running, running_verifier, write_group, write_member
 from skips import skip
-from software_tpm import SoftwareTpm, require, software_tpm
+from software_tpm import SoftwareTpm, new_tpm, require
 
 require("tpm2_pytss")
 pytest.importorskip("dlib", reason="dlib is not installed (extra face)")
@@ -165,8 +164,7 @@ def test_a_quoting_key_proves_the_pcrs_it_sends_and_no_others(tmp_path: Path, fa
     options: list[str | Path] = ["--group", issuer / "ipk.bin", "--database", tmp_path / "db"]
     options += ["--group-rule", issuer / "group.json", "--basename", "b"]
     with (
-        tempfile.TemporaryDirectory(prefix="swtpm") as folder,
-        software_tpm(Path(folder)) as tpm,
+        new_tpm() as tpm,
         running("daa", "issuer", "serve", issuer, "--listen", "127.0.0.1:0") as (join_url, _),
         running_verifier(*options, stated=False) as (url, _),
     ):
