@@ -16,6 +16,10 @@ from skips import skip
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What is printed is as wide as without a terminal, whatever the tests are started from.
+os.environ["COLUMNS"] = "80"
+os.environ.pop("LINES", None)
+
 pytest_plugins = ("in_process", "lab_guests", "software_tpm")
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -237,7 +237,7 @@ def test_hosts_of_a_store_that_is_waited_for_are_asked_several_at_a_time(
         assert bad == {"host-007", "host-009"}
         assert {found[n].new_entries for n in found.keys() - bad} == {new}
     if isinstance(engine, InlineEngine):
-        assert FarFileSystem.most > 4
+        assert FarFileSystem.most > 1
 
 
 def test_states_of_a_store_elsewhere_come_and_go_at_the_same_time(tmp_path: Path, far: str) -> None:
