@@ -103,39 +103,10 @@ class ImaBatch:
 
 
 class ImaList:
-    """An open list: iterate over its rows once, or take them in batches of columns.
+    """A list that `read_list` opened: iterate over its rows once, or take batches of columns."""
 
-    Attributes:
-        names_ambiguous: Whether names are ambiguous, because the list is text.
-    """
-
-    def __init__(
-        self,
-        data: ListInput,
-        *,
-        start_offset: int = 0,
-        end_offset: int | None = None,
-        start_index: int = 0,
-        start_line: int = 1,
-        layout: Layout | None = None,
-        pcr: int | None = None,
-        screen: PolicyScreen | None = None,
-    ) -> None:
-        self._stack = ExitStack()
-        source = self._stack.enter_context(opened(data))
-        layout = layout or Layout()
-        try:
-            self._native = _core.ImaRows(
-                source.native,
-                known=(layout.format, layout.byte_order, layout.header_bank),
-                start=(start_offset, start_index, start_line),
-                end=end_offset,
-                pcr=pcr,
-                screen=screen,
-            )
-        except OSError as error:
-            self._stack.close()
-            raise FormatError(error.strerror or str(error), source=source.name) from error
+    def __init__(self, native: _core.ImaRows, *, opened: ExitStack) -> None:
+        self._native, self._opened = native, opened
 
     def batches(self, rows: int = BATCH_ROWS) -> Iterator[ImaBatch]:
         """Iterate over the rest of the list in batches of at most so many rows."""
@@ -177,7 +148,7 @@ class ImaList:
 
     def close(self) -> None:
         """Let go of the input."""
-        self._stack.close()
+        self._opened.close()
 
     def __enter__(self) -> ImaList:
         return self
@@ -214,13 +185,18 @@ def read_list(
     Raises:
         FormatError: The file cannot be read.
     """
-    return ImaList(
-        data,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        start_index=start_index,
-        start_line=start_line,
-        layout=layout,
-        pcr=pcr,
-        screen=screen,
-    )
+    layout = layout or Layout()
+    with ExitStack() as stack:
+        source = stack.enter_context(opened(data))
+        try:
+            native = _core.ImaRows(
+                source.native,
+                known=(layout.format, layout.byte_order, layout.header_bank),
+                start=(start_offset, start_index, start_line),
+                end=end_offset,
+                pcr=pcr,
+                screen=screen,
+            )
+        except OSError as error:
+            raise FormatError(error.strerror or str(error), source=source.name) from error
+        return ImaList(native, opened=stack.pop_all())
