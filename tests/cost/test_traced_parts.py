@@ -86,7 +86,7 @@ def _values(found: Attribution) -> dict[str, tuple[float, float | None]]:
 
 def test_what_a_patch_adds_is_found_hook_by_hook_from_two_traces(tmp_path: Path) -> None:
     found = _before_and_after(tmp_path)
-    assert (found.task, found.configuration) == (STAT, "after − before")
+    assert (found.task, found.configuration) == ("stat", "after − before")
     values = _values(found)
     assert values["inode_getattr"][0] == pytest.approx(500.0, abs=10.0)
     assert values["inode_permission"][0] == pytest.approx(200.0, abs=10.0)
@@ -107,7 +107,7 @@ def test_the_margins_of_traced_parts_hold_the_truth_as_often_as_they_say(tmp_pat
             value, margin = values[name]
             assert margin is not None
             held[name] += abs(value - true) <= margin
-    # The margins of both sides are added: they hold the truth in 95 % of cases at least.
+    # The margins of both sides add in quadrature: they hold the truth in 95 % of cases.
     assert min(held.values()) >= 0.9 * rounds
 
 
@@ -121,6 +121,18 @@ def test_system_calls_of_a_mixed_trace_are_attributed_by_calls_and_cost(tmp_path
     assert values["inode_getattr"][0] == pytest.approx(500.0, abs=10.0)
     assert values["inode_permission"][0] == pytest.approx(200.0, abs=10.0)
     assert found.explained_interval is None  # a mean alone tells no spread
+
+
+def test_a_system_call_is_one_task_as_runs_and_in_a_mixed_trace(tmp_path: Path) -> None:
+    hooks = {"inode_permission": 200.0, "inode_getattr": 100.0}
+    runs = _trace(tmp_path, "before", hooks, 1000.0, seed=1)
+    mixed = _trace(tmp_path, "after", {**hooks, "inode_getattr": 600.0}, 1000.0, others=5, seed=2)
+    for task in (None, "stat", STAT):
+        (found,) = attributions(runs, mixed, task=task)
+        assert (found.task, found.configuration) == ("stat", "after − before")
+        assert _values(found)["inode_getattr"][0] == pytest.approx(500.0, abs=10.0)
+        assert [part.event for part in found.parts] == [*reversed(hooks), "remainder"]
+        assert "".join(part.labels for part in found.parts) == ""  # runs do not say how many calls
 
 
 def test_a_hook_inside_a_hook_is_counted_once(tmp_path: Path) -> None:

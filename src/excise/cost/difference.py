@@ -25,6 +25,7 @@ from excise.cost.difference_rows import (
 )
 from excise.cost.uncertainty import EXACT, Uncertainty, share_interval, summed
 from excise.events.dataset import Dataset
+from excise.formats.trace_syscalls import task_name
 
 _LITTLE: Final = 0.5
 _WHOLE: Final = 1.0005  # printed as 100.0 % up to here
@@ -65,7 +66,7 @@ def difference_attributions(
         if arm != rows.baseline
         and configuration in (None, arm)
         and (name, rows.baseline) in rows.totals
-        and task in (None, name)
+        and (task is None or task_name(task) == name)
         and any(rows.part_calls(name, arm))
     ]
 
@@ -198,6 +199,7 @@ def _tops(rows: DifferenceRows, task: str, arm: str, missing: list[str]) -> Iter
     """Yield the outermost parts, from the calls of both configurations."""
     calls, base_calls = rows.part_calls(task, arm), rows.part_calls(task, rows.baseline)
     keys = [key for key in {**calls, **base_calls} if key.layer != FUNCTION_LAYER]
+    whole_runs = rows.is_per_run(task, arm) or rows.is_per_run(task, rows.baseline)
     for key in keys:
         count = calls.get(key, 0.0)
         # A table that gives calls once means them for every configuration.
@@ -207,7 +209,7 @@ def _tops(rows: DifferenceRows, task: str, arm: str, missing: list[str]) -> Iter
             missing.append(key.event)
             continue
         share = _share(key, count, here, base_count, before)
-        yield replace(share, words=key.labels) if rows.is_per_run(task, arm) else share
+        yield replace(share, words=key.labels) if whole_runs else share
 
 
 def _share(

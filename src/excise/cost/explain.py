@@ -12,6 +12,7 @@ from excise.cost.series import series_of
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.formats.trace_rows import HOOK
+from excise.formats.trace_syscalls import task_name
 
 
 def attributions(
@@ -36,7 +37,7 @@ def attributions(
     """
     known = list(dict.fromkeys(name for dataset in datasets for name in dataset.tasks))
     source = ", ".join(dataset.name for dataset in datasets)
-    if task is not None and task not in known:
+    if task is not None and task not in {*known, *map(task_name, known)}:
         raise UsageError(
             f"there is no task {task!r}", source=source, hint=f"Tasks here: {', '.join(known)}"
         )

@@ -21,7 +21,7 @@ from excise.formats.trace_rows import (
     labels_of,
     layer_and_event,
 )
-from excise.formats.trace_syscalls import canonical_syscall
+from excise.formats.trace_syscalls import canonical_syscall, task_name
 from excise.stats import summarise
 
 _Z_95: Final = 1.96
@@ -85,7 +85,7 @@ def event_parts(dataset: Dataset) -> Iterator[TracedTask]:
         totals = runs.get_column("total").to_numpy()
         explained = _explained(events, runs)
         yield TracedTask(
-            task=series.task,
+            task=task_name(series.task),
             configuration=series.configuration,
             n=totals.size,
             syscall=canonical_syscall(series.task),
@@ -120,8 +120,11 @@ def _event_parts(events: pl.DataFrame, n: int) -> Iterator[TracedPart]:
         if parent and parent in names:
             inner.append((str(parent), str(event), values))
             continue
-        tops[f"{layer}|{event}"] = str(event)
-        yield _summed(str(layer), str(event), str(labels), values)
+        # A hook has the same name as in a trace of many system calls.
+        place = (str(layer), str(event))
+        shown = layer_and_event(place[1]) if is_security(place[1]) else place
+        tops[f"{layer}|{event}"] = shown[1]
+        yield _summed(*shown, str(labels), values)
     for parent, event, values in inner:
         if parent in tops:
             yield _summed(FUNCTION, event, f"hook={tops[parent]}", values)

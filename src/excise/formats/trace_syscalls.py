@@ -146,6 +146,11 @@ def canonical_syscall(name: str) -> str:
     return _core.canonical_syscall(name)
 
 
+def task_name(task: str) -> str:
+    """Return a task's name; where it is that of a system call's function, the call's one name."""
+    return canonical_syscall(task) if "sys_" in task else task
+
+
 def syscall_name(number: int, *, machine: str) -> str:
     """Return the name of a system call, or `syscall 999` where the table has none."""
     return names(machine).get(number, f"syscall {number}")
