@@ -62,6 +62,8 @@ def test_rules_that_are_not_there_are_refused_by_their_file(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="cannot be read"):
         preset(f"apparmor:{tmp_path}")
     (tmp_path / "empty").write_text("\n \n")
+    with pytest.raises(UsageError, match="no file is named after apparmor:"):
+        preset("apparmor:")
     with pytest.raises(UsageError, match="has no rule"):
         preset(f"tomoyo-enforcing:{tmp_path / 'empty'}")
 

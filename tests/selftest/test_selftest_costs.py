@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
 
 import pytest
 
-from excise.campaign.selftest_bench import TWIN, run_bench
+from excise.campaign.selftest_bench import TWIN, require_place_or_unfinished, run_bench
 from excise.campaign.selftest_subjects import library_subject
 from excise.capture.journal import Event, Record, Run
 from excise.capture.manifest import Manifest
@@ -25,6 +26,7 @@ from excise.cost.selftest import (
     test_costs as costs_of_tests,
 )
 from excise.cost.selftest_commands import command_costs, half_width, more_blocks
+from excise.errors import OutputError
 from excise.events.dataset import Dataset
 from excise.events.load import from_records, load_capture
 from excise.report.selftest import build_bench
@@ -226,6 +228,37 @@ def test_starts_of_libgcrypt_are_explained_by_its_own_log(tmp_path: Path) -> Non
     for each in run_attributions(dataset, task=subject.name):
         top = sum(part.value for part in each.parts if part.depth == 0)
         assert top == pytest.approx(each.total)
+
+
+def test_an_interrupted_bench_goes_on_and_makes_no_start_twice(tmp_path: Path) -> None:
+    switch = LIBRARIES[0]
+    found = look_for(switch)
+    if found.state != "measured":
+        skip(f"libgcrypt cannot be measured here: {found.note}")
+    subject = library_subject(switch, version=found.version)
+
+    def interrupt(_task: str, done: int, _total: int) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "bench"
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        run_bench([subject], path, blocks=2, on_step=interrupt)
+    left = load_capture(path)
+    assert (left.runs.height, left.sessions[-1].state) == (4, "interrupted")
+    require_place_or_unfinished(path, hint="")
+    with pytest.raises(OutputError, match="other libraries or configurations"):
+        run_bench([dataclasses.replace(subject, name="other")], path, blocks=2)
+    with pytest.raises(OutputError, match="is of another library, host or seed: seed"):
+        run_bench([subject], path, blocks=2, seed=2)
+    run_bench([subject], path, blocks=2)
+    whole = load_capture(path)
+    starts = whole.runs.select("task", "configuration", "block").rows()
+    assert len(starts) == len(set(starts)) == 9
+    assert whole.runs["sequence"].to_list() == list(range(9))
+    assert [each.state for each in whole.sessions][-2:] == ["resumed", "finished"]
+    with pytest.raises(OutputError, match="already exists and is complete"):
+        require_place_or_unfinished(path, hint="")
 
 
 def test_a_library_that_is_absent_or_ignores_its_switch_is_named() -> None:

@@ -21,11 +21,12 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from excise import __version__
+from excise.campaign.earlier import require_same, require_unfinished
 from excise.campaign.schedule import runs_of_block
 from excise.campaign.spec import TWIN_SUFFIX
 from excise.capture.journal import Effect, Event, Record, Run, RunHead, Session
 from excise.capture.manifest import Manifest
-from excise.capture.store import MANIFEST, Capture, new_id, now
+from excise.capture.store import Capture, new_id, now
 from excise.clock import Clock
 from excise.collect.host import boot_id, host_facts
 from excise.collect.tpm import capability, tasks
@@ -35,11 +36,9 @@ from excise.collect.tpm.keys import KeyRing
 from excise.collect.tpm.sessions import make_null_primary
 from excise.collect.tpm.tasks import EXTEND, MODES, NONE, TASKS, Bench, Task
 from excise.collect.tpm.wire import PASSWORD, Link, TpmError, clock, open_link, u32
-from excise.cost.facts import disagreements
 from excise.cost.tpm_record import CLIENT, is_bench
-from excise.errors import HostError, OutputError, UsageError
+from excise.errors import HostError, UsageError
 from excise.events.dataset import Dataset
-from excise.events.load import load_capture
 
 TPM_LAYER: Final = "tpm"
 CLIENT_LAYER: Final = "client"
@@ -217,24 +216,9 @@ def _interrupted(path: Path, manifest: Manifest) -> Dataset | None:
     Raises:
         OutputError: There is something else, or it is complete.
     """
-    if not (path / MANIFEST).is_file():
-        return None
-    found = load_capture(path)
-    if not is_bench(found.manifest):
-        raise OutputError("already exists", source=str(path), hint="Give another path with -o")
-    if found.sessions and found.sessions[-1].state == "finished":
-        raise OutputError(
-            "already exists and is complete",
-            source=str(path),
-            hint="Give another path with -o, or --force to replace it",
-        )
-    differences = disagreements(found.manifest, manifest)
-    if differences or found.manifest.seed != manifest.seed:
-        raise OutputError(
-            f"is of another TPM, host or seed: {'; '.join(differences) or 'seed'}",
-            source=str(path),
-            hint="Give another path with -o, or --force to replace it",
-        )
+    found = require_unfinished(path, is_kin=is_bench)
+    if found is not None:
+        require_same(found, manifest, path=path, subject="TPM")
     return found
 
 

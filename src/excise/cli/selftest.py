@@ -98,13 +98,14 @@ def bench(
     """Time every self-test at the start of each cryptographic library that is here.
 
     Each start is a process of its own, in randomised blocks of off, on, and on with cached status.
+    Interrupted, the same command goes on.
 
     Example: excise selftest bench --tree trixie -o selftests.excise
     """
-    from excise.campaign.selftest_bench import run_bench
+    from excise.campaign.selftest_bench import require_place_or_unfinished, run_bench
     from excise.campaign.selftest_kernel import boot_kernels
     from excise.campaign.selftest_subjects import find_subjects
-    from excise.capture.store import remove_capture, require_free
+    from excise.capture.store import remove_capture
     from excise.collect.selftest.callgrind import profile_starts
     from excise.collect.selftest.emulate import counted_loads
     from excise.collect.selftest.kernel import host_kernel_tests
@@ -115,7 +116,7 @@ def bench(
     path = Path(output)
     if force:
         remove_capture(path)
-    require_free(path, hint="Give another path with -o, or --force")
+    require_place_or_unfinished(path, hint="Give another path with -o, or --force")
     with (
         steps_bar(progress) as on_step,
         tempfile.TemporaryDirectory(prefix="excise-fips-") as folder,

@@ -69,6 +69,8 @@ def read_rules(path: str, *, preset: str, files: Files) -> Rules:
             hint="apparmor, tomoyo-learning, tomoyo-enforcing, selinux-permissive and "
             "selinux-enforcing do",
         )
+    if not path:
+        raise UsageError(f"no file is named after {preset}{SEPARATOR}", hint=f"{preset}:FILE")
     try:
         rules = read_whole(Path(path), limit_bytes=_LIMIT_BYTES)
     except OSError as error:
