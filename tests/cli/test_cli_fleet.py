@@ -47,7 +47,7 @@ def test_a_fleet_is_verified_kept_shown_and_written(
     )  # fmt: skip
     assert code == 1
     assert "2 of 3 hosts passed, 1 failed" in out
-    assert "wrote hosts.parquet" in err
+    assert "Wrote hosts.parquet" in err
     assert pl.read_parquet(f"{results}/hosts.parquet")["verdict"].to_list() == [
         "PASSED",
         "PASSED",

@@ -198,7 +198,7 @@ def _write(
     from excise.units import format_ns
 
     typer.echo(", ".join(f"{name} {format_ns(value)}" for name, value in stages.items()))
-    typer.echo(f"wrote {output}, boot {boots} of its configuration", err=True)
+    typer.echo(f"Wrote {output}, boot {boots} of its configuration", err=True)
     if total_ns is None:
         typer.echo(
             "incomplete: no file tells when user space was ready, so that this boot has no total",

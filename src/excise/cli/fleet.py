@@ -310,7 +310,7 @@ class _Outputs:
             from excise.fleet.tables import write_tables
 
             written = write_tables(answers.tables, self._results)
-            typer.echo(f"wrote {', '.join(written)} in {self._results.url}", err=True)
+            typer.echo(f"Wrote {', '.join(written)} in {self._results.url}", err=True)
         if self._candidates is not None:
             from excise.fleet.answers import candidates
 
@@ -318,7 +318,7 @@ class _Outputs:
         found = build_fleet(answers, done=done, rows=rows)
         if self._report is not None and self._format is not None:
             self._report.write(render(found, format=self._format))
-            typer.echo(f"wrote {self._report.path}", err=True)
+            typer.echo(f"Wrote {self._report.path}", err=True)
         return found
 
 

@@ -99,6 +99,6 @@ def boot(
         )
     if len(failures) < boots * len(arms):
         print_report(build_boots([open_dataset(output)]), format_name=format_name, as_json=as_json)
-        typer.echo(f"wrote {output}", err=True)
+        typer.echo(f"Wrote {output}", err=True)
     for failure in failures:
         raise failure.error

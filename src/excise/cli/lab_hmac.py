@@ -63,6 +63,6 @@ def hmac(
     if dataset.runs.height:
         report = build_hmac(dataset, beside=open_dataset(BESIDE))
         print_report(report, format_name=format_name, as_json=as_json)
-        typer.echo(f"wrote {output}", err=True)
+        typer.echo(f"Wrote {output}", err=True)
     for failure in failures:
         raise failure.error
