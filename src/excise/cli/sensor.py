@@ -297,11 +297,11 @@ def _pcr_reader(
 
         yield lambda: merge_pcrs([read_pcr_path(Path(name)) for name in files])
         return
+    from excise.attest.daa.tpm import TpmKey
     from excise.collect.tpm import open_tpm, pcr_reader
 
-    opened = getattr(key, "tpm", None)
-    if opened is not None:
-        yield pcr_reader(opened)
+    if isinstance(key, TpmKey):
+        yield pcr_reader(key.tpm)
         return
     with open_tpm(tcti or "device:/dev/tpmrm0") as tpm:
         yield pcr_reader(tpm)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from excise.attest.daa.keys import MemberKey, sign
+from excise.attest.daa.tpm import TpmKey
 from excise.attest.sensor.collect import Collector
 from excise.attest.sensor.embed import Embedder, Embedding
 from excise.attest.sensor.protocol import SESSIONS, Answer, Opened, SensorEvidence
@@ -62,13 +63,13 @@ def _signed(
     membership: Membership, message: bytes, framed: bytes, basename: bytes | None
 ) -> tuple[Signature, bytes | None]:
     """Return the signature; a TPM's quote of the message's PCRs, where the key can quote."""
-    quote = getattr(membership.key, "quote", None)
-    if quote is None or not membership.key.quoting:  # type: ignore[attr-defined]
-        return sign(membership.key, membership.credential, message=framed, basename=basename), None
+    key = membership.key
+    if not isinstance(key, TpmKey) or not key.quoting:
+        return sign(key, membership.credential, message=framed, basename=basename), None
     pcrs = read_sensor_message(message).pcrs
     bank = next((bank for bank in _QUOTED_BANKS if bank in pcrs), min(pcrs, default=""))
     selection = {bank: tuple(index for index in _QUOTED_PCRS if index in pcrs.get(bank, {}))}
-    signature, state = quote(
+    signature, state = key.quote(
         membership.credential, selection=selection, message=framed, basename=basename
     )
     if any(pcrs[bank][index] != value for index, value in state.pcrs[bank].items()):
