@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -17,7 +17,6 @@ from excise.errors import UsageError
 if TYPE_CHECKING:
     from excise.cost.hook_trace import HookTrace
 
-_BACKENDS = get_args(Backend)
 _EVERYTHING = "all processes"
 _PAIRS, _PAIRS_WITHIN_S = 10, 10.0
 
@@ -54,13 +53,15 @@ def trace(
     tpm: Annotated[bool, typer.Option("--tpm", help="Functions of a TPM extend.")] = False,
     ima: Annotated[bool, typer.Option("--ima", help="Functions of IMA and EVM.")] = False,
     by: Annotated[
-        str, typer.Option("--by", help="syscall: each hook in each system call; or function.")
+        Literal["syscall", "function"],
+        typer.Option("--by", help="Each hook in each system call, or all of its calls together."),
     ] = "syscall",
     backend: Annotated[
-        str | None,
+        Backend | None,
         typer.Option(
             "--backend",
-            help=f"{', '.join(_BACKENDS)}. [default: the first that the kernel offers]",
+            metavar="BACKEND",
+            help=f"{', '.join(get_args(Backend))}. [default: the first that the kernel offers]",
             show_default=False,
         ),
     ] = None,
@@ -142,7 +143,9 @@ def trace(
             "max, ave, count.",
         ),
     ] = False,
-    unit: Annotated[str, typer.Option("--unit", help="With --lsmpmon: ns or cycles.")] = "ns",
+    unit: Annotated[
+        Literal["ns", "cycles"], typer.Option("--unit", help="With --lsmpmon: of durations.")
+    ] = "ns",
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -154,7 +157,6 @@ def trace(
 
     Example: excise trace --hooks 'inode_*,file_*' --pid 4242 --duration 5
     """
-    _check(by=by, backend=backend, unit=unit)
     if restore:
         _restore(as_json=as_json)
         return
@@ -172,7 +174,7 @@ def trace(
         functions=split_words(functions),
         tpm=tpm,
         ima=ima,
-        backend=backend,  # type: ignore[arg-type]
+        backend=backend,
         pids=_pids(pid),
         everything=everything or monitor,
         duration_s=duration,
@@ -203,16 +205,6 @@ def trace(
         cycles=cycles,
         show=show,
     )
-
-
-def _check(*, by: str, backend: str | None, unit: str) -> None:
-    for option, value, known in (
-        ("--by", by, ("syscall", "function")),
-        ("--backend", backend, _BACKENDS),
-        ("--unit", unit, ("ns", "cycles")),
-    ):
-        if value is not None and value not in known:
-            raise UsageError(f"expected {', '.join(known)}", source=f"{option} {value}")
 
 
 def _pids(text: str | None) -> tuple[int, ...]:

@@ -254,17 +254,17 @@ def _embedded_check(header: Mapping[str, Any]) -> Check:
 
 
 def _signature_check(key: VerificationKey, signed: bytes, signature: bytes) -> Check:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+
     clause = "RFC 7515 section 5.2; RFC 7518 section 3.4"
-    if key.kind != "EC" or key.curve != "P-256" or key.key is None:
+    if not isinstance(key.key, EllipticCurvePublicKey) or key.curve != "P-256":
         return _check("ear.signature", False, "a public key on P-256", str(key), clause)
     if len(signature) != 64:
         return _check("ear.signature", False, "64 bytes", f"{len(signature)} bytes", clause)
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-    from cryptography.hazmat.primitives.hashes import SHA256
-
     try:
-        key.key.verify(der_signature(signature), signed, ECDSA(SHA256()))  # type: ignore[call-arg, arg-type]
+        key.key.verify(der_signature(signature), signed, ECDSA(SHA256()))
     except InvalidSignature:
         return _check("ear.signature", False, "verifies", "does not verify", clause)
     return _check("ear.signature", True, "verifies", "verifies (ES256)", clause)
