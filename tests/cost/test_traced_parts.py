@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from excise.events.imports import Imported, import_readings
 from excise.events.load import load_capture
 from excise.formats.model import Options
 from excise.formats.registry import read
+from excise.stats import summarise
 
 HEADER = "# tracer: function_graph\n#\n# CPU  DURATION                  FUNCTION CALLS\n"
 STAT = "__x64_sys_newstat"
@@ -178,6 +180,43 @@ def test_events_of_runs_explain_a_difference_and_stand_in_their_parents() -> Non
     assert shown[0] == ("sign", 0, pytest.approx(400_000.0))
     assert shown[1] == ("hash", 1, pytest.approx(100_000.0))
     assert shown[-1] == ("remainder", 0, pytest.approx(100_000.0))
+
+
+def test_the_margin_of_a_part_is_that_of_its_values_in_the_order_of_the_runs() -> None:
+    """How many independent values a series is worth depends on their order."""
+    runs = paired_runs({"none": 1.0, "b": 1.0}, blocks=40, noise=0.0, first_times=1.0)
+    counted = {
+        arm: [each.sequence for each in runs if each.configuration == arm and each.block > 1]
+        for arm in ("none", "b")
+    }
+    drift = 100_000.0 + 1000.0 * np.arange(40)
+    events, margins = [], []
+    for arm, missing in (("none", 7), ("b", 30)):
+        values = drift * (2.0 if arm == "b" else 1.0)
+        values[missing] = 0.0  # it does not occur in this run
+        events += [
+            event(sequence, "sign", float(value))
+            for sequence, value in zip(counted[arm], values, strict=True)
+            if value
+        ] + [event(sequence, "rest", 1.0) for sequence in counted[arm]]
+        found = summarise(values)
+        margins.append(1.96 * (found.sd or 0.0) / math.sqrt(found.effective_n or 1.0))
+    (difference,) = [
+        each
+        for each in attributions(dataset([*runs, *events], baseline="none"), baseline="none")
+        if each.metric == "difference"
+    ]
+    sign = next(part for part in difference.parts if part.event == "sign")
+    assert sign.margin == pytest.approx(math.hypot(*margins))
+
+
+@pytest.mark.parametrize(("ratio", "flag"), [(1.0, "there is no"), (1.001, "within its error")])
+def test_a_difference_that_may_be_none_is_told(ratio: float, flag: str) -> None:
+    runs = paired_runs({"none": 1.0, "b": ratio}, blocks=20, noise=0.05 if ratio > 1 else 1e-9)
+    events = [event(each.sequence, "sign", 100.0) for each in runs]
+    data = dataset([*runs, *events], baseline="none")
+    (found,) = [e for e in attributions(data, baseline="none") if e.metric == "difference"]
+    assert any(flag in each for each in found.flags)
 
 
 def test_the_a_a_arm_is_not_attributed() -> None:

@@ -28,6 +28,9 @@ from excise.events.dataset import Dataset
 from excise.formats.trace_syscalls import task_name
 
 _LITTLE: Final = 0.5
+# What is less than this share of the figures is no difference: no clock and no count tells it.
+_NOTHING: Final = 1e-5
+_ROUNDING: Final = 1e-12  # of the numbers as a computer keeps them
 _WHOLE: Final = 1.0005  # printed as 100.0 % up to here
 _HOW_THEY_ADD: Final = (
     "±: 95 % of independent errors, added in quadrature; rounding and the tracer's calibration, "
@@ -83,7 +86,7 @@ class _Found:
 
 def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
     here, before = rows.totals[task, arm], rows.totals[task, rows.baseline]
-    difference = here.value - before.value
+    difference = _settled(here.value - before.value, of=(here.value, before.value), least=_NOTHING)
     n = rows.runs(task, arm)
     missing: list[str] = []
     found = sorted(_tops(rows, task, arm, missing), key=lambda part: -part.value)
@@ -101,8 +104,10 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
         whole_error=errors.whole,
         rest_spread=errors.rest.spread,
     )
+    may_be_none = 0.0 < abs(difference) <= errors.whole.margin
     flags = [
         *([] if difference else ["there is no difference to explain"]),
+        *(["the difference is within its error: it may be none"] if may_be_none else []),
         *_missing_flags(missing),
         *_call_flags(rows, task, arm),
         *rows.notes,
@@ -116,7 +121,7 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
         event="remainder",
         labels="",
         role="remainder",
-        value=difference - top,
+        value=_settled(difference - top, of=(difference, *(each.value for each in found))),
         share=1.0 - explained,
         runs=1,
         margin=errors.rest.margin or None,
@@ -134,6 +139,11 @@ def _attribution(rows: DifferenceRows, task: str, arm: str) -> Attribution:
         flags=tuple(flags),
         notes=tuple(filter(None, (errors.words, _about_calibration(rows, task, arm)))),
     )
+
+
+def _settled(value: float, *, of: Sequence[float], least: float = _ROUNDING) -> float:
+    """Return a difference, or 0 where it is nothing beside the figures it is a difference of."""
+    return 0.0 if abs(value) <= least * max(map(abs, of), default=0.0) else value
 
 
 @dataclass(frozen=True, slots=True)

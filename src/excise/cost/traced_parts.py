@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from excise.cost.attribution import counted_events
 from excise.cost.series import FloatArray, series_of
@@ -92,7 +93,7 @@ def event_parts(dataset: Dataset) -> Iterator[TracedTask]:
             unit=series.unit,
             total=float(np.mean(totals)),
             margin=_margin(totals),
-            parts=tuple(_event_parts(events, totals.size)),
+            parts=tuple(_event_parts(events, runs.get_column("sequence").to_numpy())),
             together=(_margin(explained), _margin(totals - explained)),
         )
 
@@ -106,7 +107,8 @@ def _explained(events: pl.DataFrame, runs: pl.DataFrame) -> FloatArray:
     return found.get_column("explained").fill_null(0.0).to_numpy()
 
 
-def _event_parts(events: pl.DataFrame, n: int) -> Iterator[TracedPart]:
+def _event_parts(events: pl.DataFrame, sequences: NDArray[np.integer[Any]]) -> Iterator[TracedPart]:
+    """Yield the parts of runs, each with its values in the order of these: `sequences`, sorted."""
     summed = events.group_by("layer", "event", "labels", "parent", "sequence").agg(
         pl.col("value").sum()
     )
@@ -114,9 +116,10 @@ def _event_parts(events: pl.DataFrame, n: int) -> Iterator[TracedPart]:
     keys = ["layer", "event", "labels", "parent"]
     tops: dict[str, str] = {}
     inner: list[tuple[str, str, FloatArray]] = []
-    for (layer, event, labels, parent), part in summed.partition_by(keys, as_dict=True).items():
-        values = np.zeros(n)
-        values[: part.height] = part.get_column("value").to_numpy()
+    parts = summed.sort(*keys, "sequence").partition_by(keys, as_dict=True, maintain_order=True)
+    for (layer, event, labels, parent), part in parts.items():
+        values = np.zeros(sequences.size)
+        values[np.searchsorted(sequences, part.get_column("sequence").to_numpy())] = part["value"]
         if parent and parent in names:
             inner.append((str(parent), str(event), values))
             continue
