@@ -112,6 +112,8 @@ def draw_heat(chart: Chart) -> _Drawn:
             labelExpr=f"format(datum.value / {factor!r}, ',.2~g')",
             orient="bottom",
             gradientLength=240,
+            labelOverlap="greedy",  # a logarithmic scale has more ticks than have room
+            labelSeparation=8,
         ),
     )
     fields = (
