@@ -57,19 +57,28 @@ TpmOption = Annotated[
 PURPOSE = "excise daa member sign"
 
 
-def message_bytes(name: str, nonce: str | None) -> bytes:
+def message_bytes(name: str, nonce: str | None, *, purpose: str | None = None) -> bytes:
     """Return the bytes to sign or verify: a file's, or its framed form where there is a nonce.
 
+    Args:
+        name: The file.
+        nonce: The verifier's nonce, in hexadecimal.
+        purpose: What is signed along with the nonce; `PURPOSE` where it is not given.
+
     Raises:
-        UsageError: A nonce that is not hexadecimal.
+        UsageError: A nonce that is not hexadecimal, or a purpose without a nonce.
     """
+    if purpose is not None and nonce is None:
+        raise UsageError("--purpose is signed along with a nonce: give --nonce too")
     payload = read_input(name, limit_bytes=LIMIT_BYTES)
     if nonce is None:
         return payload
     from excise.evidence.daa import framed_message
 
     value = parse_hex(nonce, option="--nonce")
-    return framed_message(purpose=PURPOSE, nonce=value, payload=payload)
+    return framed_message(
+        purpose=PURPOSE if purpose is None else purpose, nonce=value, payload=payload
+    )
 
 
 def basename_bytes(text: str | None) -> bytes | None:

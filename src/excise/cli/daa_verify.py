@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from excise.cli.daa_options import (
+    PURPOSE,
     MessageOption,
     NonceOption,
     basename_bytes,
@@ -46,6 +47,16 @@ def daa(
         ),
     ] = None,
     nonce: NonceOption = None,
+    purpose: Annotated[
+        str | None,
+        typer.Option(
+            "--purpose",
+            metavar="TEXT",
+            help="What it was signed for, along with the nonce: a sensor's with "
+            f"'excise sensor transaction'. [default: {PURPOSE}]",
+            show_default=False,
+        ),
+    ] = None,
     revoked_keys: Annotated[
         str | None,
         typer.Option(
@@ -111,7 +122,7 @@ def daa(
         policy = policy_pcr_digest(values)
     found = verifier.verify(
         Signature.from_bytes(read_input(signature), source=signature),
-        message=message_bytes(message, nonce),
+        message=message_bytes(message, nonce, purpose=purpose),
         basename=basename_bytes(basename),
         pcr_policy=policy,
         quote=quote,

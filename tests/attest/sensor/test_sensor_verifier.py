@@ -7,6 +7,7 @@ import hashlib
 import secrets
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,36 @@ def test_a_transaction_is_accepted_and_the_next_sends_what_is_new(
         third = collector.collect(FACE)
         assert third.list_entries == b""
         assert _transact(client, third, group).outcome == "PASSED"
+
+
+def test_what_is_stored_is_judged_again_by_who_has_the_database_alone(
+    tmp_path: Path, machine: Machine, group: Group
+) -> None:
+    key, database = write_group(group, tmp_path), tmp_path / "db.sqlite"
+    options = ["--group", key, "--basename", BASENAME, "--database", database]
+    with running_verifier(*options) as (url, _), ServiceClient(url) as client:
+        answer = _transact(client, _message(machine), group)
+    with closing(sqlite3.connect(database)) as opened:
+        query = "SELECT nonce, message, signature FROM sensor_transactions WHERE id = ?"
+        nonce, message, signature = opened.execute(query, (answer.transaction,)).fetchone()
+    (tmp_path / "m").write_bytes(message)
+    (tmp_path / "sig").write_bytes(signature)
+    words = ["daa", "verify", tmp_path / "sig", "-m", tmp_path / "m", "-g", key, "-b", BASENAME]
+    purpose = ["--purpose", PURPOSE]
+    again = excise(*words, "--nonce", nonce.hex(), *purpose)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert excise(*words, "--nonce", nonce.hex()).returncode == 1  # signed for another purpose
+    without = excise(*words, *purpose)
+    assert (without.returncode, without.stdout) == (2, "")
+    assert "--purpose is signed along with a nonce: give --nonce too" in without.stderr
+
+    revoked = tmp_path / "pseudonyms.json"
+    told = excise("daa", "revoke", revoked, "--signature", tmp_path / "sig", "-b", BASENAME)
+    assert told.returncode == 0
+    listed = ["--revoked-pseudonyms", revoked]
+    later = excise(*words, "--nonce", nonce.hex(), *purpose, *listed)
+    assert later.returncode == 1
+    assert "FAILED      daa.revoked_pseudonyms" in later.stdout
 
 
 def test_a_list_that_goes_on_from_elsewhere_is_asked_for_from_where_it_is_known(
