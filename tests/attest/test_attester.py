@@ -242,7 +242,7 @@ X, Y = GENERATED.point[:32].hex(), GENERATED.point[32:].hex()
         (("--key-hex", "11" * 32, "--pubx-hex", X, "--puby-hex", Y), "not those of the key"),
         (("--key-hex", "11" * 32, "--pubx-hex", X, "--puby-hex", X), "not on P-256"),
         (("--key-hex", GENERATED.hex() + "00"), "Give --key tpm-wrapped"),
-        (("--key", "caam"), "Known: software, tpm, tpm-wrapped"),
+        (("--key", "caam"), "not one of 'software', 'tpm', 'tpm-wrapped'"),
         (("--key", "tpm"), "Give --tcti"),
         (("--key", "tpm", "--key-hex", GENERATED.hex()), "a plain key is not for a TPM"),
         (("--loop", "0"), "--loop"),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from excise.attest.attester import Attested, Attester, PackedKey, Verification
 
 _DEFAULT_URL = "http://127.0.0.1:8080"
+SignerKind = Literal["software", "tpm", "tpm-wrapped"]
 
 
 def attester(
@@ -30,7 +31,7 @@ def attester(
         bool,
         typer.Option("--perf", help="Print RA_PERF lines on stderr. [default: as RA_PERF says]"),
     ] = False,
-    key: Annotated[str, typer.Option("--key", help="software, tpm or tpm-wrapped.")] = "software",
+    key: Annotated[SignerKind, typer.Option("--key", help="Where the key is.")] = "software",
     key_hex: Annotated[
         str | None,
         typer.Option(
@@ -165,7 +166,7 @@ def attester(
 
 @contextmanager
 def _attester(
-    key: str,
+    key: SignerKind,
     packed: PackedKey | None,
     *,
     tcti: str | None,

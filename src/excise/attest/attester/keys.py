@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tpm2_pytss import ESAPI
 
 SignerKind = Literal["software", "tpm", "tpm-wrapped"]
-KINDS: Final = ("software", "tpm", "tpm-wrapped")
 
 PLAIN_BYTES: Final = 32
 PACKED_PLAIN_BYTES: Final = 96
@@ -107,14 +106,14 @@ def _packed(blob: bytes, point: bytes) -> PackedKey:
     return PackedKey(blob=blob, point=point)
 
 
-def mode_of(kind: str, packed: PackedKey | None) -> str:
+def mode_of(kind: SignerKind, packed: PackedKey | None) -> str:
     """Return what measurements call a kind of key: `embedded`, `plain` or `black`."""
     if kind == "tpm-wrapped":
         return "black"
     return "embedded" if packed is None else "plain"
 
 
-def labels_of(kind: str) -> dict[str, str]:
+def labels_of(kind: SignerKind) -> dict[str, str]:
     """Return the labels of measurements beside `key=`, which tells the other kinds apart.
 
     Fewer labels cost less between two steps.
@@ -315,12 +314,12 @@ def _unpack(packed: PackedKey) -> tuple[Any, Any]:
 
 @contextmanager
 def open_signer(
-    kind: str, *, packed: PackedKey | None = None, tcti: str | None = None
+    kind: SignerKind, *, packed: PackedKey | None = None, tcti: str | None = None
 ) -> Iterator[Signer]:
     """Open a signing key for a block.
 
     Args:
-        kind: `software`, `tpm` or `tpm-wrapped`.
+        kind: Where it is, and whether it is wrapped between signatures.
         packed: Key material; None for the embedded key, or a new one in the TPM.
         tcti: Where the TPM is, as for tpm2-tools.
 
@@ -334,8 +333,6 @@ def open_signer(
             raise UsageError("a wrapped key cannot be used in software", hint=hint)
         yield SoftwareSigner(packed)
         return
-    if kind not in KINDS:
-        raise UsageError(f"the key {kind!r} is unknown", hint=f"Known: {', '.join(KINDS)}")
     if packed is not None and not packed.wrapped:
         hint = "Make one with --generate-key --key tpm-wrapped"
         raise UsageError("a plain key is not for a TPM", hint=hint)
@@ -351,7 +348,7 @@ def open_signer(
             signer.close()
 
 
-def generate_key(kind: str, *, tcti: str | None = None) -> PackedKey:
+def generate_key(kind: SignerKind, *, tcti: str | None = None) -> PackedKey:
     """Return a new key with its public halves, to be given back as `--key-hex`.
 
     Raises:
