@@ -219,6 +219,19 @@ def test_parts_and_remainder_always_sum_to_the_total_and_no_event_is_lost(
     assert above == any("more than 100 %" in flag for flag in found.flags)
 
 
+def test_the_totals_of_one_configuration_are_attributed_by_themselves() -> None:
+    arms = {0: "none", 1: "fix"}
+    records: list[Any] = [
+        run(number, phase="measured", configuration=arm, wall_ns=1000 + number)
+        for number, arm in arms.items()
+    ]
+    records += [event(number, "a", 100.0) for number in arms]
+    for number, arm in arms.items():
+        (found,) = attributions(dataset(records), configuration=arm)
+        assert (found.configuration, found.total) == (arm, 1000.0 + number)
+    assert len(attributions(dataset(records))) == 2
+
+
 def test_what_has_no_events_is_a_usage_error_with_a_hint() -> None:
     with pytest.raises(UsageError, match="nothing has child events"):
         attributions(dataset([run(0, phase="measured")]))

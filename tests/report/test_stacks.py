@@ -138,3 +138,10 @@ def test_the_report_has_the_picture_with_a_legend_of_all_steps() -> None:
     [found] = [each for each in report.charts() if each.kind == "stack"]
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", draw(found, picture="svg").decode())
     assert {*STEPS, REST, "run number", "wall time (ms)"} <= set(texts)
+
+
+def test_the_numbers_under_the_bars_are_those_of_runs_and_no_other() -> None:
+    found = chart(6)
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", draw(found, picture="svg").decode())
+    under = texts[: texts.index("run number")]
+    assert [text for text in under if text.isdecimal()] == ["1", "2", "3", "4", "5", "6"]

@@ -29,7 +29,7 @@ def attributions(
             together, and then only differences are attributed.
         task: Only this task.
         baseline: Configuration that others are compared with; the first dataset's by default.
-        configuration: Only this one against the baseline.
+        configuration: Only this one: its difference to the baseline, else its totals.
         calls: Calls per operation by task and part, for tables that do not give them.
 
     Raises:
@@ -51,8 +51,16 @@ def attributions(
     differences = difference_attributions(
         *datasets, task=task, baseline=baseline, configuration=configuration, calls=calls
     )
-    single = len(datasets) == 1 and baseline is None and configuration is None
-    found = [*(run_attributions(datasets[0], task=task) if single else ()), *differences]
+    # Of one configuration its difference to the baseline; its totals, where there is none.
+    totals = len(datasets) == 1 and baseline is None and not (configuration and differences)
+    found = [
+        *(
+            each
+            for each in (run_attributions(datasets[0], task=task) if totals else ())
+            if configuration in (None, each.configuration)
+        ),
+        *differences,
+    ]
     if not found:
         raise UsageError(
             "nothing has child events, or calls and unit costs, to attribute its time to",

@@ -12,13 +12,16 @@ if TYPE_CHECKING:
 
 
 def draw_stack(chart: Chart) -> alt.LayerChart | alt.FacetChart:
-    """Draw each part as a bar on those before it, over the run number."""
+    """Draw each part as a bar on those before it, over the run number.
+
+    A run's bar stands on its number: it reaches half a run to both sides.
+    """
     import altair as alt
 
     names = order(chart.rows, "part")
     tops = numbers(chart.rows, "high", "top")
     x = alt.X(
-        "run:Q",
+        "left:Q",
         scale=alt.Scale(zero=False, nice=False),
         axis=alt.Axis(title="run number", format=",d", grid=False, tickMinStep=1),
     )
@@ -30,10 +33,11 @@ def draw_stack(chart: Chart) -> alt.LayerChart | alt.FacetChart:
     pick = alt.selection_point(fields=["part"], bind="legend", name="pick")
     bars = (
         alt.Chart()
+        .transform_calculate(left="datum.run - 0.5", right="datum.end - 0.5")
         .mark_rect()
         .encode(
             x=x,
-            x2="end:Q",
+            x2="right:Q",
             y=y,
             y2="high:Q",
             color=alt.Color(
