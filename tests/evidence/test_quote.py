@@ -432,6 +432,12 @@ def test_plain_signatures_are_read_in_the_scheme_of_the_key_or_tried() -> None:
         assert failed(appraise(case, signature=plain, public_key=bound)) == {"signature"}
 
 
+@pytest.mark.parametrize("scheme", [b"\x00\x14", b"\x00\x18", b"\x00\x10"])
+def test_a_plain_signature_that_begins_as_a_scheme_is_plain(scheme: bytes) -> None:
+    plain = scheme + bytes(range(2, 256))
+    assert parse_signature(plain).rsa == plain
+
+
 def test_plain_signature_of_another_hash_needs_it_named() -> None:
     case = QuoteCase(
         fields=replace(GOOD.fields, digest_algorithm="sha384"),

@@ -329,6 +329,9 @@ def _pcr_selection(reader: _Reader) -> PcrSelection:
     return tuple(entries)
 
 
+_RSA_BYTES: Final = (128, 256, 384, 512)
+
+
 def parse_signature(data: bytes) -> TpmSignature:
     """Return a TPMT_SIGNATURE, or what `tpm2_quote -f plain` writes (RSA bytes, or DER for ECDSA).
 
@@ -338,7 +341,9 @@ def parse_signature(data: bytes) -> TpmSignature:
     if not data:
         raise FormatError("empty signature", offset=0, field="TPMT_SIGNATURE.sigAlg")
     scheme = SIGNATURE_SCHEMES.get(int.from_bytes(data[:2], "big"))
-    if scheme is not None:
+    # One plain signature in some thousands begins as a scheme does; its size is its modulus's.
+    by_chance = len(data) in _RSA_BYTES and int.from_bytes(data[2:4], "big") not in ALGORITHM_BANKS
+    if scheme is not None and not by_chance:
         return _tpmt_signature(data, scheme)
     return _plain_signature(data)
 
