@@ -91,6 +91,7 @@ def test_an_output_that_cannot_be_written_is_refused_with_code_2_before_any_work
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))  # a missing program is told of after that
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "fleet" / "host").mkdir(parents=True)

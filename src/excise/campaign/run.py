@@ -30,6 +30,7 @@ from excise.capture.store import (
     new_id,
     now,
     read_manifest,
+    require_free,
 )
 from excise.collect.host import SET_AT_BOOT
 from excise.cost.facts import disagreements
@@ -102,6 +103,8 @@ def run_campaign(
         EffectError: If a configuration did not take effect; nothing was measured under it.
         HostError: If a program is missing, the kernel lacks a mechanism, or a guest fails.
     """
+    if not (path / MANIFEST).exists():
+        require_free(path)
     target = target_of(campaign, jobs=jobs, on_stage=on_stage)
     _await_boot(campaign, path, on_stage)
     target.require()
