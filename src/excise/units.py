@@ -248,6 +248,21 @@ def format_count(value: float, *, digits: int = 3, signed: bool = False) -> str:
     return f"{sign}{_rounded(abs(value), digits)}"
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with what it counts, in the singular for one.
+
+    Args:
+        number: How many.
+        noun: What is counted, in the singular; the plural is it with an s.
+        plural: The plural where it is another.
+
+    Examples:
+        >>> counted(1, "run"), counted(12313, "entry", "entries"), counted(0, "run")
+        ('1 run', '12,313 entries', '0 runs')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def format_ratio(ratio: float, *, digits: int = 2) -> str:
     """Return the ratio B/A as a signed change of A, `+4.1 %`; from tenfold on as `×67.8`.
 
@@ -276,6 +291,22 @@ def format_ratio(ratio: float, *, digits: int = 2) -> str:
     if float(text) == 0.0:
         return "0.0 %"
     return f"{'-' if percent < 0 else '+'}{text} %"
+
+
+def format_ratio_interval(low: float, high: float) -> str:
+    """Return an interval of a ratio as changes, both ends in one form.
+
+    >>> format_ratio_interval(1.013, 1.05)
+    '[+1.3, +5.0 %]'
+    >>> format_ratio_interval(8.92, 14.7)
+    '[×8.92, ×14.7]'
+    """
+    ends = format_ratio(low), format_ratio(high)
+    if any(end.startswith("×") for end in ends):
+        return f"[×{low:.3g}, ×{high:.3g}]"
+    if all(end.endswith(" %") for end in ends):
+        return f"[{ends[0][:-2]}, {ends[1]}]"
+    return f"[{ends[0]}, {ends[1]}]"
 
 
 def format_fraction(fraction: float, *, decimals: int = 1) -> str:

@@ -25,7 +25,7 @@ from excise.capture.journal import Run
 from excise.capture.manifest import Fact
 from excise.capture.seal import seal
 from excise.capture.store import JOURNAL
-from excise.cli.commands import COMMANDS, Group
+from excise.cli.commands import COMMANDS, SECTIONS, Group
 from in_process import Program
 
 PROGRAM = str(Path(sys.executable).with_name("excise"))
@@ -106,8 +106,9 @@ def test_every_commands_help_shows_an_example(excise: Program, words: tuple[str,
 def test_help_lists_every_command_and_comes_without_words_too(excise: Program) -> None:
     code, out, _ = excise("--help")
     assert code == 0
-    for command in COMMANDS:
-        assert re.search(rf"^│ {command} ", out, re.M)
+    shown = re.findall(r"^╭─ (.+?) ─|^│ ([a-z]+) ", out, re.M)
+    expected = [each for heading, section in SECTIONS.items() for each in (heading, *section)]
+    assert [heading or command for heading, command in shown if heading != "Options"] == expected
     code, again, err = excise()
     assert (code, err) == (2, "")
     assert again.split() == out.split()
@@ -233,12 +234,14 @@ def test_compare_finds_what_was_put_in(excise: Program, capture: Path) -> None:
 def test_the_gate_answers_by_its_exit_code(excise: Program, capture: Path) -> None:
     code, out, err = excise("gate", capture, "--baseline", "none", "--max-regression", "20%")
     assert (code, err) == (0, "")
-    assert out.startswith("ok   t under b: +")
+    assert out.startswith("Passes: 1 comparison with a limit of 20 %, none fails\nok  t  b  +")
     code, out, err = excise("gate", capture, "--baseline", "none")
     assert code == 1
-    assert out.startswith("FAIL t under b: +")
-    assert "1 of 1 comparisons do not pass" in err
-    assert "costs more than +2.0 %" in err
+    assert out.startswith(
+        "Does not pass: 1 comparison with a limit of 2 %, 1 failed\nFAIL  t  b  +"
+    )
+    assert "costs more than +2.0 %" in out
+    assert err == "excise: 1 of 1 comparisons do not pass\n"
     code, out, err = excise("gate", capture, "--baseline", "none", "--json")
     assert (code, err) == (1, "")
     assert json.loads(out)["passed"] is False

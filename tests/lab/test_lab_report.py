@@ -59,7 +59,7 @@ def test_several_configurations_stand_side_by_side():
     ]
     names = [column.name for column in table.columns]
     assert names == ["task", "baseline", "noise", "ratio_a", "ratio_b"]
-    assert [cell.text for cell in table.rows[0]][3:] == ["+10.00 %", "+0.00 %"]
+    assert [cell.text for cell in table.rows[0]][3:] == ["+10.00 %", "0.00 %"]
     assert table.rows[1][3].emphasis == "muted"
     assert table.rows[1][4].emphasis == "none"
 

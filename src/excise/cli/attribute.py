@@ -6,7 +6,13 @@ from typing import Annotated
 
 import typer
 
-from excise.cli.options import FormatOption, JsonOption, open_dataset, print_report
+from excise.cli.options import (
+    BriefOption,
+    FormatOption,
+    JsonOption,
+    open_dataset,
+    print_report,
+)
 from excise.errors import UsageError
 
 
@@ -46,6 +52,7 @@ def attribute(
             show_default=False,
         ),
     ] = None,
+    brief: BriefOption = False,
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -68,7 +75,7 @@ def attribute(
         configuration=configuration,
         calls=dict(map(_calls, calls or [])),
     )
-    print_report(report, format_name=format_name, as_json=as_json)
+    print_report(report, format_name=format_name, as_json=as_json, brief=brief)
 
 
 def _calls(text: str) -> tuple[str, dict[str, float]]:

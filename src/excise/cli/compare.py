@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from excise.cli.options import (
+    BriefOption,
     CaptureArgument,
     FormatOption,
     JsonOption,
@@ -42,6 +43,7 @@ def compare(
             help="Check workloads of the probe by a bootstrap over blocks and batches too.",
         ),
     ] = False,
+    brief: BriefOption = False,
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -51,6 +53,8 @@ def compare(
     order, and only when their host facts agree.
 
     Example: excise compare demo.excise --margin 2%
+
+    Example: excise compare demo.excise --brief >> notes.txt
     """
     from excise.cost.comparison import compare_configurations, compare_datasets
     from excise.cost.levels import compare_levels
@@ -80,4 +84,4 @@ def compare(
             first, second, metric=metric, margin_ratio=margin_ratio, force=force
         )
         report = build_comparison(found, first, second)
-    print_report(report, format_name=format_name, as_json=as_json)
+    print_report(report, format_name=format_name, as_json=as_json, brief=brief)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from excise.cli.options import (
+    BriefOption,
     JsonOption,
     ReportOutputOption,
     margin_of,
@@ -18,6 +19,7 @@ CAPTURE = Path(__file__).resolve().parent.parent / "data" / "demo.tar.zst"
 
 def demo(
     output: ReportOutputOption = None,
+    brief: BriefOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the result of a real campaign that ships with excise, at once.
@@ -36,4 +38,5 @@ def demo(
         ),
         format_name=None,
         as_json=as_json,
+        brief=brief,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from excise.cli.options import (
+    BriefOption,
     CaptureArgument,
     JsonOption,
     MetricOption,
@@ -15,6 +16,7 @@ from excise.cli.options import (
     open_dataset,
     parsed,
     print_json,
+    require_no_other_form,
 )
 from excise.errors import CaptureError, Refused, UsageError
 from excise.units import parse_percentage
@@ -47,6 +49,7 @@ def gate(
         bool,
         typer.Option("--strict", help="Also fail where the data cannot rule out a larger cost."),
     ] = False,
+    brief: BriefOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Exit 1, with the reason, if a task costs more than is allowed.
@@ -57,7 +60,10 @@ def gate(
     Example: excise gate new.excise --baseline old.excise --max-regression 2%
     """
     from excise.cost.gate import judge
+    from excise.report.gate import render_gate
 
+    if brief:
+        require_no_other_form(as_json=as_json)
     dataset = open_dataset(capture)
     other = None if baseline in dataset.configurations else _other(baseline, dataset)
     result = judge(
@@ -72,15 +78,11 @@ def gate(
     if as_json:
         print_json(result.as_dict())
     else:
-        for line in result.lines:
-            typer.echo(line)
+        typer.echo(render_gate(result, brief=brief), nl=False)
     if not result.passed:
         if as_json:
             raise typer.Exit(1)
-        raise Refused(
-            f"{len(result.failures)} of {result.compared} comparisons do not pass",
-            differences=result.failures,
-        )
+        raise Refused(f"{len(result.failures)} of {result.compared} comparisons do not pass")
 
 
 def _other(name: str, dataset: Dataset) -> Dataset:

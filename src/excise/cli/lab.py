@@ -12,6 +12,7 @@ import typer
 from excise.cli import lab_boot, lab_demo, lab_hmac, lab_kernel, lab_trace
 from excise.cli.lab_options import JobsOption, KernelOption, MachineOption, PresetsOption
 from excise.cli.options import (
+    BriefOption,
     FormatOption,
     JsonOption,
     checked,
@@ -95,6 +96,7 @@ def compare_(
     twins: Annotated[int, typer.Option("--twins", help="A/A guests.", min=1, max=3)] = 2,
     jobs: JobsOption = 1,
     output: OutputOption = None,
+    brief: BriefOption = False,
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -126,7 +128,7 @@ def compare_(
     with _capture(output, jobs=everything, title=title) as add, guests_bar() as show:
         found = compare(planned, twins=twins, parallel=jobs, on_progress=show, on_result=add)
     report = build_lab_comparison(found, title=title)
-    print_report(report, format_name=format_name, as_json=as_json)
+    print_report(report, format_name=format_name, as_json=as_json, brief=brief)
     _say_written(output)
     if found.failures:
         raise found.failures[0].error

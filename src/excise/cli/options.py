@@ -148,6 +148,12 @@ def report_format(text: str) -> str:
 
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+BriefOption = Annotated[
+    bool,
+    typer.Option(
+        "--brief", help="Print the verdict and a line for each result, to be pasted or watched."
+    ),
+]
 MetricOption = Annotated[
     str | None,
     typer.Option(
@@ -304,10 +310,29 @@ def write_report(report: Report, output: str | None) -> None:
     typer.echo(f"Wrote {output}", err=True)
 
 
-def print_report(report: Report, *, format_name: str | None, as_json: bool) -> None:
+def require_no_other_form(*, format_name: str | None = None, as_json: bool = False) -> None:
+    """Check that nothing but `--brief` says how a result is to be printed.
+
+    Raises:
+        UsageError: If something does.
+    """
+    if format_name is not None or as_json:
+        other = "--json" if as_json else f"--format {format_name}"
+        raise UsageError(f"--brief and {other} ask for different things")
+
+
+def print_report(
+    report: Report, *, format_name: str | None, as_json: bool, brief: bool = False
+) -> None:
     """Print a report on standard output: text fit for the terminal unless asked otherwise."""
     from excise.report.write import format_of, render
 
+    if brief:
+        from excise.report.brief import render_brief
+
+        require_no_other_form(format_name=format_name, as_json=as_json)
+        typer.echo(render_brief(report), nl=False)
+        return
     chosen = format_of("-", name=format_name or ("json" if as_json else None))
     if as_json and chosen != "json":
         raise UsageError(f"--json and --format {format_name} ask for different things")

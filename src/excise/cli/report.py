@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from excise.cli.options import (
+    BriefOption,
     CaptureArgument,
     ChartsOption,
     JsonOption,
@@ -20,6 +21,7 @@ from excise.cli.options import (
     parsed,
     print_report,
     report_format,
+    require_no_other_form,
     require_one_of,
 )
 from excise.errors import UsageError
@@ -74,17 +76,23 @@ def report(
     metric: MetricOption = None,
     margin: MarginOption = None,
     private: PrivateOption = False,
+    brief: BriefOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a report: comparison, charts, attribution, checks, facts, losses.
 
     With --json it is printed on standard output; with -o FILE as well, it is written there too.
+    With --brief the verdicts are printed as well.
 
     Example: excise report demo.excise -o report.html --beside reference:lsmpmon-2008
     """
     from excise.report.build import build_report
     from excise.report.write import ending_of, export_charts, format_of, open_output, render
 
+    if brief:
+        require_no_other_form(as_json=as_json)
+        if output == "-":
+            raise UsageError("--brief and -o - both write to standard output")
     if as_json and (output or "-") == "-":
         if (format_name or "json") != "json":
             raise UsageError(f"--json and --format {format_name} ask for different things")
@@ -108,8 +116,8 @@ def report(
             written += [
                 str(p) for p in export_charts(built, charts, formats=chart_format or ["svg"])
             ]
-    if as_json:
-        print_report(built, format_name=None, as_json=True)
+    if as_json or brief:
+        print_report(built, format_name=None, as_json=as_json, brief=brief)
     if written:
         typer.echo(f"Wrote {', '.join(written)}", err=True)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from excise.cli.options import (
+    BriefOption,
     JsonOption,
     ProgressOption,
     checked,
@@ -17,6 +18,7 @@ from excise.cli.options import (
     print_json,
     print_report,
     read_input,
+    require_no_other_form,
 )
 from excise.errors import Refused, UsageError
 from excise.units import parse_duration
@@ -124,6 +126,7 @@ def run(
         ),
     ] = False,
     progress: ProgressOption = True,
+    brief: BriefOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a campaign, or resume it: the same command goes on where it stopped.
@@ -148,6 +151,8 @@ def run(
     }
     given = {name: value for name, value in options.items() if value is not None}
     campaign = _campaign(words or [], configuration or [], given, timeout=timeout, expect=expect)
+    if brief:
+        require_no_other_form(as_json=as_json)
     path = Path(output or f"{_file_name(campaign.title)}.excise")
     if attest is not None:
         from excise.campaign.attest import require_tpm
@@ -163,7 +168,7 @@ def run(
             on_stage=shown.stage if shown else tell_waits if progress else None,
             on_interrupt=tell_of_the_wait,
         )
-    dataset = _conclude(finished, seal=seal, attest=attest, as_json=as_json)
+    dataset = _conclude(finished, seal=seal, attest=attest, as_json=as_json, brief=brief)
     if not ignore_failure:
         _refuse_failures(dataset)
 
@@ -253,7 +258,9 @@ def _tell_of_the_boot(finished: Finished, *, as_json: bool) -> NoReturn:
     raise typer.Exit(0)
 
 
-def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bool) -> Dataset:
+def _conclude(
+    finished: Finished, *, seal: bool, attest: str | None, as_json: bool, brief: bool
+) -> Dataset:
     conclude_interrupted(finished, as_json=as_json)
     if attest is not None:
         from excise.campaign.attest import attest_capture
@@ -274,7 +281,7 @@ def _conclude(finished: Finished, *, seal: bool, attest: str | None, as_json: bo
             report = build_comparison(compared, dataset)
         except UsageError as error:  # every run of the others failed, as where one is skipped
             typer.echo(f"Not compared: {error.reason}", err=True)
-    print_report(report, format_name=None, as_json=as_json)
+    print_report(report, format_name=None, as_json=as_json, brief=brief)
     typer.echo(f"Wrote {finished.path} ({finished.done} runs, {finished.failed} failed)", err=True)
     return dataset
 

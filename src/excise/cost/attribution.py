@@ -64,7 +64,7 @@ class Attribution:
         parts: Children in order of size, each followed by its own children, the probe's own cost
             after its siblings, and the remainder last. Parts of depth 0 sum to the total.
         explained: Share of the total that children and probe explain together.
-        explained_interval: Between what it lies if every figure is off by its margin.
+        explained_interval: Between what it lies, by the errors of parts and total.
         flags: What is wrong or doubtful about it.
         notes: How its margins were found.
     """

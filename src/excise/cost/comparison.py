@@ -39,6 +39,7 @@ from excise.units import NS_PER_MS, NS_PER_S, NS_PER_US
 ALPHA: Final = 0.05
 _NS_PER: Final = {"ns": 1, "us": NS_PER_US, "µs": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _Key = tuple[str, str, str, str]  # task, configuration, layer, event
+_NOT_SURVIVED: Final = "does not survive Holm"
 _TESTED: Final = ("paired blocks", "order unknown")
 
 
@@ -460,6 +461,7 @@ def _with_holm(rows: Sequence[Comparison]) -> list[Comparison]:
 def _with_runs_needed(rows: Sequence[Comparison]) -> list[Comparison]:
     tested = sum(row.order in _TESTED and not math.isnan(row.ratio) for row in rows)
     pairs, runs = pairs_for_interval(), runs_for_difference(family=max(1, tested))
+    together = pairs_for_interval(family=max(1, tested))
     result = []
     for row in rows:
         found = row
@@ -472,8 +474,15 @@ def _with_runs_needed(rows: Sequence[Comparison]) -> list[Comparison]:
         elif row.order == "paired blocks" and row.n < pairs:
             text = f"{row.n} pairs are too few for {why} at 95 %: it takes at least {pairs}"
             found = replace(row, too_few=text)
+        elif row.order == "paired blocks" and row.n < together and _lost_to_holm(row):
+            text = f"{row.n} pairs are too few for {why} at 95 %: it takes at least {together}"
+            found = replace(row, too_few=text)
         result.append(found)
     return result
+
+
+def _lost_to_holm(row: Comparison) -> bool:
+    return any(note.startswith(_NOT_SURVIVED) for note in row.notes)
 
 
 def _holm_adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
@@ -486,7 +495,7 @@ def _holm_adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
             continue
         p_holm = next(adjusted)
         lost = row.verdict in (Verdict.COSTS, Verdict.SAVES) and p_holm > ALPHA
-        notes = (*row.notes, f"does not survive Holm over {len(tested)} comparisons")
+        notes = (*row.notes, f"{_NOT_SURVIVED} over {len(tested)} comparisons")
         result.append(
             replace(row, p_holm=p_holm, verdict=Verdict.INCONCLUSIVE, notes=notes)
             if lost

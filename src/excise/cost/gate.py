@@ -12,7 +12,22 @@ from excise.cost.comparison import compare_configurations, compare_datasets
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.stats import Verdict
-from excise.units import format_ratio
+from excise.units import format_ratio, format_ratio_interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One comparison as the gate judged it.
+
+    Attributes:
+        row: The comparison.
+        reason: Why it fails; "" where it passes.
+        is_open: It passes, and its interval reaches above the limit.
+    """
+
+    row: Comparison
+    reason: str
+    is_open: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +38,18 @@ class GateResult:
         compared: Comparisons that were judged.
         failures: One line for each that failed.
         lines: One line for each comparison.
+        judged: Each comparison with its judgement.
+        unjudged: One line for each failure that is no comparison: what should have been measured.
+        once: Tasks and configurations that ran once, a first run, which is not judged.
     """
 
     compared: int
     failures: tuple[str, ...]
     lines: tuple[str, ...]
     max_regression_ratio: float
+    judged: tuple[Judged, ...] = ()
+    unjudged: tuple[str, ...] = ()
+    once: tuple[tuple[str, str], ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -87,19 +108,22 @@ def judge(
             other, dataset, metric=metric, margin_ratio=max_regression_ratio, force=force
         )
     limit = 1.0 + max_regression_ratio
-    lines, failures = [], []
+    lines, failures, judged = [], [], []
     rows = [row for row in found.rows if not row.event]
     if not rows:
         raise UsageError("only child events can be compared here, no whole task")
     for row in rows:
         reason = _reason(row, limit, strict=strict)
         line = f"{row.task} under {row.configuration}: {_shown(row)}"
-        doubt = "" if reason else _doubt(row, limit)
+        is_open = not reason and row.high is not None and row.high > limit
+        doubt = _doubt(limit) if is_open else ""
+        judged.append(Judged(row=row, reason=reason or "", is_open=is_open))
         lines.append(f"{'FAIL' if reason else 'ok  '} {line}{doubt}")
         if reason:
             failures.append(f"{line}: {reason}")
     lines += [f"--   {t} under {c}: ran once, a first run: not judged" for t, c in found.first_only]
-    for line in _missing(dataset, other, found, rows):
+    missing = _missing(dataset, other, found, rows)
+    for line in missing:
         lines.append(f"FAIL {line}")
         failures.append(line)
     return GateResult(
@@ -107,6 +131,9 @@ def judge(
         failures=tuple(failures),
         lines=tuple(lines),
         max_regression_ratio=max_regression_ratio,
+        judged=tuple(judged),
+        unjudged=tuple(missing),
+        once=found.first_only,
     )
 
 
@@ -151,10 +178,8 @@ def _reason(row: Comparison, limit: float, *, strict: bool) -> str | None:
     return None
 
 
-def _doubt(row: Comparison, limit: float) -> str:
-    """Return what a comparison that passes leaves open, or an empty text."""
-    if row.high is None or row.high <= limit:
-        return ""
+def _doubt(limit: float) -> str:
+    """Return what a comparison that passes leaves open."""
     return f"; more than {format_ratio(limit)} is not ruled out (--strict fails it)"
 
 
@@ -164,4 +189,4 @@ def _shown(row: Comparison) -> str:
     text = format_ratio(row.ratio)
     if row.low is None or row.high is None:
         return f"{text} (no interval)"
-    return f"{text} [{format_ratio(row.low)}, {format_ratio(row.high)}]"
+    return f"{text} {format_ratio_interval(row.low, row.high)}"

@@ -20,15 +20,16 @@ from excise.events.dataset import Dataset
 from excise.evidence.checks import AppraisalResult
 from excise.report import pictures, tables
 from excise.report.evidence import evidence_section
-from excise.report.facts import facts_of
+from excise.report.facts import facts_in_short, facts_of
 from excise.report.levels import level_rows, level_sections
 from excise.report.model import Block, Chart, Paragraph, Report, Section, file_safe
 from excise.report.stacks import stack_charts
 from excise.report.trace import trace_data, trace_sections, untraced
 from excise.report.trends import trend_sections
 from excise.report.untotalled import untotalled_sections
+from excise.report.verdicts import attribution_brief, comparison_brief, headline
 from excise.stats import AAOutcome, Verdict
-from excise.units import format_ratio
+from excise.units import counted, format_ratio
 
 SENTENCES: Final = 5
 
@@ -47,11 +48,12 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
     told = untraced(rows, dataset)
     summary = _summary_blocks(told, metric) if told or not loose else []
     sections = [
-        Section(heading="Summary", blocks=[*_warnings(dataset), *summary]),
+        Section(heading="Summary", blocks=[*_held(dataset), *_warnings(dataset), *summary]),
         *loose,
         *trend_sections(rows, verdicts),
         *_memory(reader, metric, rows),
         *_entries(reader, metric),
+        *_notes(dataset),
         *_proof(dataset),
     ]
     return Report(
@@ -81,7 +83,8 @@ def build_comparison(
     sections = [
         _comparison_section(found, datasets),
         *level_sections(levels),
-        *_proof(*datasets),
+        *_notes(*datasets),
+        *_proof(*datasets, in_short=True),
     ]
     data = {"captures": [_identity(each) for each in datasets], **_comparison_data(found)}
     if levels:
@@ -90,6 +93,8 @@ def build_comparison(
         title=title,
         sections=sections,
         facts=facts_of(datasets, private=False),
+        facts_in_short=facts_in_short(datasets),
+        brief=comparison_brief(found, title=title),
         data=data,
     )
 
@@ -110,10 +115,17 @@ def build_attribution(
         *datasets, task=task, baseline=baseline, configuration=configuration, calls=calls
     )
     identities = [_identity(dataset) for dataset in datasets]
+    title = " and ".join(dataset.manifest.title for dataset in datasets)
     return Report(
-        title=" and ".join(dataset.manifest.title for dataset in datasets),
-        sections=[_attribution_section(found), *_proof(*datasets)],
+        title=title,
+        sections=[
+            _attribution_section(found),
+            *_notes(*datasets),
+            *_proof(*datasets, in_short=True),
+        ],
         facts=facts_of(datasets, private=False),
+        facts_in_short=facts_in_short(datasets),
+        brief=attribution_brief(found, title=title),
         data={
             **({"capture": identities[0]} if len(datasets) == 1 else {"captures": identities}),
             "attributions": _plain(found),
@@ -149,9 +161,11 @@ def build_report(
     sections: list[Section] = _of_its_kind(dataset)
     data: dict[str, Any] = {"capture": _identity(dataset)}
     found = _compared(dataset, metric, margin_ratio)
+    brief = None
     if found is not None:
         sections.append(_comparison_section(found, [dataset]))
         data |= _comparison_data(found)
+        brief = comparison_brief(found, title=dataset.manifest.title)
     blocks: list[Block] = [] if found is not None else _warnings(dataset)
     loose = [*untotalled_sections(dataset), *trace_sections(dataset, pictures=True)]
     told = untraced(rows, dataset)
@@ -173,6 +187,7 @@ def build_report(
     charts: list[Chart] = list(pictures.run_charts(dataset, metric=metric))
     if charts:
         sections.append(Section(heading="Every run", blocks=charts))
+    sections += _notes(dataset)
     sections += _proof(dataset)
     sections += [evidence_section(each) for each in appraisals]
     if appraisals:
@@ -186,6 +201,7 @@ def build_report(
         title=dataset.manifest.title,
         sections=[section for section in sections if section.blocks],
         facts=facts_of([dataset], private=private),
+        brief=brief,
         data=data,
     )
 
@@ -239,7 +255,8 @@ def _comparison_section(found: Comparisons, datasets: Sequence[Dataset]) -> Sect
         for effect in dataset.effects
         if effect.outcome == "PASSED"
     }
-    blocks: list[Block] = [
+    blocks: list[Block] = [Paragraph(text=headline(found), kind="result")]
+    blocks += [
         Paragraph(
             text=result_line(row, effects=filter(None, [verified.get(row.configuration)])),
             kind="result",
@@ -287,20 +304,27 @@ def _worth_a_sentence(rows: Sequence[Comparison]) -> list[Comparison]:
 
 def _attribution_section(found: Sequence[Attribution]) -> Section:
     blocks: list[Block] = []
+    if len(found) > 1:
+        blocks.append(Paragraph(text=_explained(found), kind="result"))
     charts = {
         (each.task, each.configuration): chart
         for each in found
         for chart in pictures.waterfalls([each])
     }
     for each in found:
-        blocks += [
-            Paragraph(text=f"{each.task} under {each.configuration}: {flag}", kind="warning")
-            for flag in each.flags
-        ]
         blocks.append(tables.attribution_table(each))
         if chart := charts.get((each.task, each.configuration)):
             blocks.append(chart)
     return Section(heading="What explains the totals", blocks=blocks)
+
+
+def _explained(found: Sequence[Attribution]) -> str:
+    """Return between what the explained shares lie, and how many totals have remarks."""
+    shares = sorted(each.explained for each in found)
+    text = f"{counted(len(found), 'total')}: {shares[0]:.1%} to {shares[-1]:.1%} of each explained"
+    if doubtful := sum(bool(each.flags) for each in found):
+        text += f"; {doubtful} with remarks, which stand under their tables"
+    return f"{text}."
 
 
 def _summary_blocks(rows: Sequence[TaskSummary], metric: str | None) -> list[Block]:
@@ -347,11 +371,35 @@ def _entries(reader: SeriesReader, metric: str | None) -> list[Section]:
     return [Section(heading="IMA entries per task", blocks=[table])] if table.rows else []
 
 
-def _proof(*datasets: Dataset) -> list[Section]:
+def _held(dataset: Dataset) -> list[Block]:
+    """Return how many runs of what a capture holds; nothing where it holds none."""
+    if not dataset.runs.height:
+        return []
+    runs, tasks = counted(dataset.runs.height, "run"), counted(len(dataset.tasks), "task")
+    arms = counted(len(dataset.configurations), "configuration")
+    return [Paragraph(text=f"{runs} of {tasks} under {arms}.", kind="result")]
+
+
+def _notes(*datasets: Dataset) -> list[Section]:
+    """Return what whoever made the captures wrote about them; it stands after the results."""
+    notes = dict.fromkeys(note for dataset in datasets for note in dataset.manifest.notes)
+    blocks = [Paragraph(text=note) for note in notes]
+    return [Section(heading="Notes", blocks=blocks)] if blocks else []
+
+
+def _proof(*datasets: Dataset, in_short: bool = False) -> list[Section]:
+    """Return how each configuration was seen to be in effect, and what was lost.
+
+    Args:
+        datasets: The captures.
+        in_short: Whether plain text is to say in one sentence what is all right.
+    """
     sections = []
-    if effects := [effect for dataset in datasets for effect in dataset.effects]:
-        table = tables.effects_table(list(dict.fromkeys(effects)))
-        sections.append(Section(heading="Configurations in effect", blocks=[table]))
+    found = [effect for dataset in datasets for effect in dataset.effects]
+    if effects := list(dict.fromkeys(found)):
+        table = tables.effects_table(effects)
+        short = tables.effects_in_short(effects) if in_short else ""
+        sections.append(Section(heading="Configurations in effect", blocks=[table], in_short=short))
     if losses := [loss for dataset in datasets for loss in dataset.losses]:
         sections.append(Section(heading="Lost data", blocks=[tables.losses_table(losses)]))
     return sections
@@ -400,8 +448,7 @@ def _warnings(dataset: Dataset) -> list[Block]:
         texts.append(f"{failed:,} of {dataset.runs.height:,} runs of {dataset.name} failed.")
     if dataset.sessions and dataset.sessions[-1].state != "finished":
         texts.append(f"{dataset.name} is not complete: run the same command again to go on.")
-    warnings: list[Block] = [Paragraph(text=text, kind="warning") for text in texts]
-    return [*warnings, *(Paragraph(text=note) for note in dataset.manifest.notes)]
+    return [Paragraph(text=text, kind="warning") for text in texts]
 
 
 def _identity(dataset: Dataset) -> dict[str, Any]:

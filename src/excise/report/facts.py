@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from excise.capture.manifest import Manifest
 from excise.events.dataset import Dataset
@@ -25,6 +26,29 @@ def facts_of(datasets: Sequence[Dataset], *, private: bool) -> list[tuple[str, s
             (f"{before}{name}", value) for name, value in _fact_rows(manifest, private=private)
         ]
     return rows
+
+
+_TOLD: Final = ("cpu.model", "kernel.release", "lab.kernels", "lab.clock", "system")
+_FEW: Final = 8
+
+
+def facts_in_short(datasets: Sequence[Dataset]) -> str:
+    """Return in one sentence when and on what it was measured; "" where the facts are few."""
+    listed = facts_of(datasets, private=False)
+    if len(listed) <= _FEW:
+        return ""
+    said = dict.fromkeys(_measured_on(dataset.manifest) for dataset in datasets)
+    return f"{'; '.join(said)}. `excise show` and every other format list all {len(listed)} facts."
+
+
+def _measured_on(manifest: Manifest) -> str:
+    values = {fact.name: str(fact.value) for fact in manifest.host_facts if fact.value is not None}
+    for name in {"kernel.release", "lab.kernels"} & values.keys():
+        values[name] = f"Linux {values[name]}"
+    told = [values[name] for name in _TOLD if name in values]
+    place = f" on {', '.join(told)}" if told else ""
+    seed = f", seed {manifest.seed}" if manifest.seed is not None else ""
+    return f"Measured {manifest.created[:10]}{place}; capture {manifest.id[:8]}{seed}"
 
 
 def _fact_rows(manifest: Manifest, *, private: bool) -> Iterable[tuple[str, str]]:

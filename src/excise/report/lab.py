@@ -7,7 +7,20 @@ from typing import Any, Final
 
 from excise.lab.comparison import Comparison
 from excise.lab.count import Difference
-from excise.report.model import Block, Cell, Column, Emphasis, Paragraph, Report, Section, Table
+from excise.report.model import (
+    NOTHING,
+    Block,
+    Brief,
+    Cell,
+    Column,
+    Emphasis,
+    Paragraph,
+    Report,
+    Section,
+    Table,
+)
+from excise.report.tables import change_text
+from excise.units import counted
 
 _NOTES: Final = (
     "Instructions of the guest, user and kernel, per operation: the least batch (steady state).",
@@ -19,6 +32,7 @@ def build_lab_comparison(found: Comparison, *, title: str) -> Report:
     """Return a comparison of lab guests as a report."""
     blocks: list[Block] = [*_failures(found)]
     names = list(found.differences)
+    blocks += [Paragraph(text=_sentence(found, name), kind="result") for name in names]
     if len(names) == 1:
         blocks.append(_pair_table(found, names[0]))
     elif names:
@@ -28,9 +42,57 @@ def build_lab_comparison(found: Comparison, *, title: str) -> Report:
     sections = [
         Section(heading="Instructions per operation", blocks=blocks),
         Section(heading="First operation", blocks=[_first_table(found)]),
-        Section(heading="Proof that each configuration took effect", blocks=[_proof_table(found)]),
+        Section(
+            heading="Proof that each configuration took effect",
+            blocks=[_proof_table(found)],
+            in_short=_proof_in_short(found),
+        ),
     ]
-    return Report(title=title, sections=sections, facts=_facts(found), data=_data(found))
+    facts = _facts(found)
+    return Report(
+        title=title,
+        sections=sections,
+        facts=facts,
+        facts_in_short="; ".join(f"{name}: {value}" for name, value in facts) + ".",
+        brief=Brief(head=title, lines=_brief_lines(found)),
+        data=_data(found),
+    )
+
+
+def _sentence(found: Comparison, name: str) -> str:
+    """Return how many system calls a guest makes dearer, and the one it makes dearest."""
+    rows = found.differences[name]
+    seen = [row for row in rows if row.visible]
+    text = f"{_short(name)}: {len(seen)} of {counted(len(rows), 'system call')} differ from "
+    text += _short(found.baseline)
+    if not seen:
+        return f"{text} by more than A/A guests do."
+    most = max(seen, key=lambda row: abs(row.ratio))
+    change = f"{change_text(most.ratio)} ({most.difference:+,.0f} instructions)"
+    return f"{text}; most: {most.task} {change}."
+
+
+def _brief_lines(found: Comparison) -> list[list[str]]:
+    return [
+        [
+            row.task,
+            f"{_short(name)} against {_short(found.baseline)}",
+            change_text(row.ratio),
+            f"{row.difference:+,.1f} instructions",
+            "" if row.visible else "within the noise floor",
+        ]
+        for name, rows in found.differences.items()
+        for row in rows
+    ]
+
+
+def _proof_in_short(found: Comparison) -> str:
+    """Return in one sentence that every check passed; "" where one did not."""
+    effects = [effect for result in found.results for effect in result.effects]
+    if not effects or any(effect.outcome != "PASSED" for effect in effects):
+        return ""
+    names = ", ".join(dict.fromkeys(_short(effect.configuration) for effect in effects))
+    return f"In effect: {names} ({counted(len(effects), 'check')}, all passed)."
 
 
 def _failures(found: Comparison) -> list[Paragraph]:
@@ -46,7 +108,7 @@ def _number(value: float) -> str:
 
 def _difference_cell(difference: Difference) -> Cell:
     emphasis: Emphasis = "none" if difference.visible else "muted"
-    return Cell(text=f"{100 * difference.ratio:+.2f} %", value=difference.ratio, emphasis=emphasis)
+    return Cell(text=change_text(difference.ratio), value=difference.ratio, emphasis=emphasis)
 
 
 def _noise_cell(found: Comparison, task: str) -> Cell:
@@ -87,7 +149,7 @@ def _matrix_table(found: Comparison, names: Sequence[str]) -> Table:
         base = found.counts[found.baseline][task].steady
         cells = [Cell(text=task), Cell(text=_number(base), value=base), _noise_cell(found, task)]
         cells += [
-            _difference_cell(by_task[name][task]) if task in by_task[name] else Cell(text="-")
+            _difference_cell(by_task[name][task]) if task in by_task[name] else Cell(text=NOTHING)
             for name in names
         ]
         rows.append(cells)
@@ -108,7 +170,7 @@ def _first_table(found: Comparison) -> Table:
             *(
                 Cell(text=_number(counted[task].first), value=counted[task].first)
                 if task in counted
-                else Cell(text="-")
+                else Cell(text=NOTHING)
                 for counted in found.counts.values()
             ),
         ]

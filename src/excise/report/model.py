@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from excise.errors import UsageError
@@ -223,10 +223,30 @@ Block = Table | Paragraph | Chart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A heading and what stands under it."""
+    """A heading and what stands under it.
+
+    Attributes:
+        in_short: One sentence that plain text prints, after all results and without the heading,
+            in place of the blocks; empty where they are as much the result as any. Every other
+            format has the blocks.
+    """
 
     heading: str
     blocks: Sequence[Block]
+    in_short: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """A result as few lines that can be pasted into a mail or a commit message.
+
+    Attributes:
+        head: The verdict over all lines.
+        lines: Words of each line, set in columns.
+    """
+
+    head: str
+    lines: Sequence[Sequence[str]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,12 +257,16 @@ class Report:
         title: What was measured.
         facts: Name and value of host facts and provenance to print at the end; private ones are
             not in the model unless the user asked for them.
+        facts_in_short: One sentence that plain text prints in place of the facts; see `Section`.
+        brief: The result in a line each, for `--brief`.
         data: The results as plain values with full precision, for `--json`.
     """
 
     title: str
     sections: Sequence[Section]
     facts: Sequence[tuple[str, str]] = ()
+    facts_in_short: str = ""
+    brief: Brief | None = None
     data: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -265,8 +289,8 @@ class Report:
     def body(self) -> list[Section]:
         """Return the sections without results and warnings; sections left empty are not there."""
         kept = (
-            Section(
-                heading=section.heading,
+            replace(
+                section,
                 blocks=[
                     block
                     for block in section.blocks

@@ -15,7 +15,14 @@ from excise.cost.difference_rows import FUNCTION_LAYER
 from excise.cost.summary import TaskSummary
 from excise.report.model import NOTHING, Cell, Column, Emphasis, Table, file_safe
 from excise.stats import AAOutcome, Verdict
-from excise.units import format_bytes, format_count, format_ns, format_ratio
+from excise.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_ns,
+    format_ratio,
+    format_ratio_interval,
+)
 
 _EMPHASIS: Final[dict[Verdict, Emphasis]] = {
     Verdict.COSTS: "bad",
@@ -56,12 +63,7 @@ def interval_text(low: float | None, high: float | None) -> str:
     """Return an interval of a ratio as changes in per cent, or a dash."""
     if low is None or high is None:
         return NOTHING
-    ends = format_ratio(low), format_ratio(high)
-    if any(end.startswith("×") for end in ends):  # both ends in one form
-        return f"[×{low:.3g}, ×{high:.3g}]"
-    if all(end.endswith(" %") for end in ends):
-        return f"[{ends[0][:-2]}, {ends[1]}]"
-    return f"[{ends[0]}, {ends[1]}]"
+    return format_ratio_interval(low, high)
 
 
 def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: str = "") -> Table:
@@ -75,10 +77,8 @@ def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: s
         Column(name="task", heading="Task", align="left"),
         Column(name="configuration", heading="Configuration", align="left"),
     ]
-    if parts:
+    if parts or several:
         columns.append(Column(name="event", heading="Part", align="left"))
-    if several:
-        columns.append(Column(name="metric", heading="Metric", align="left"))
     unit = _common_unit(rows)
     statistics = [
         each for each in _STATISTICS if any(getattr(row, each) is not None for row in rows)
@@ -89,7 +89,7 @@ def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: s
         Column(name=each, heading=each, value_unit=unit, optional=each in _OPTIONAL)
         for each in statistics
     ]
-    columns.append(Column(name="n", heading="n"))
+    columns.append(Column(name="n", heading="n", optional=all(row.n is None for row in rows)))
     measured = any(row.effective_n is not None for row in rows)
     if measured:
         columns.append(Column(name="effective_n", heading="ESS", optional=True))
@@ -97,13 +97,13 @@ def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: s
     noted = any(row.note for row in rows)
     if noted:
         columns.append(Column(name="note", heading="note", align="left"))
+    if several:  # the part tells it where there is no room
+        columns.append(Column(name="metric", heading="Metric", align="left", optional=True))
     cells = []
     for row in rows:
         line = [_word(row.task), _word(row.configuration)]
-        if parts:
-            line.append(_word(_part_name(row)))
-        if several:
-            line.append(_word(row.metric))
+        if parts or several:
+            line.append(_word(_part_name(row, several=several)))
         line += [_statistic(row, each, bare=unit == INSTRUCTIONS) for each in statistics]
         line.append(_count(row.n))
         if measured:
@@ -111,6 +111,8 @@ def summary_table(rows: Sequence[TaskSummary], *, name: str = "runs", caption: s
             line.append(Cell(text=str(row.failed), value=row.failed, emphasis=_failed(row.failed)))
         if noted:
             line.append(_word(row.note))
+        if several:
+            line.append(_word(row.metric))
         cells.append(line)
     return Table(name=name, columns=columns, rows=cells, caption=caption)
 
@@ -156,9 +158,10 @@ def _common_unit(rows: Sequence[TaskSummary]) -> str:
     return units.pop() if len(units) == 1 else ""
 
 
-def _part_name(row: TaskSummary) -> str:
+def _part_name(row: TaskSummary, *, several: bool) -> str:
+    """Return what of a task a row is about; with its metric, if there are several, for a task's."""
     name = f"{row.layer}|{row.event}" if row.event and row.layer != "task" else row.event
-    if row.metric != "duration" and row.layer != "task":
+    if row.metric != "duration" and (several or row.layer != "task"):
         name = f"{name} ({row.metric})"
     return f"{name} {row.labels}".strip()
 
@@ -240,8 +243,15 @@ def _change(row: Comparison) -> Cell:
     if math.isnan(row.ratio):
         return DASH
     hidden = row.noise_ratio is not None and abs(row.ratio - 1.0) <= row.noise_ratio
-    text = f"{100 * (row.ratio - 1.0):+.2f} %"
-    return Cell(text=text, value=row.ratio, emphasis="muted" if hidden else "none")
+    return Cell(
+        text=change_text(row.ratio - 1.0), value=row.ratio, emphasis="muted" if hidden else "none"
+    )
+
+
+def change_text(change_ratio: float) -> str:
+    """Return an exact change as per cent with two decimals; what rounds to zero has no sign."""
+    per_cent_text = f"{100 * change_ratio:+.2f}"
+    return f"{'0.00' if float(per_cent_text) == 0.0 else per_cent_text} %"
 
 
 def _comparison_cell(row: Comparison, column: str) -> Cell:
@@ -257,7 +267,7 @@ def _comparison_cell(row: Comparison, column: str) -> Cell:
         case "verdict":
             plain = row.order == "published values"
             emphasis = "none" if plain else _EMPHASIS[row.verdict]
-            return Cell(text=_short_verdict(row), value=str(row.verdict), emphasis=emphasis)
+            return Cell(text=short_verdict(row), value=str(row.verdict), emphasis=emphasis)
         case "value" | "baseline_value":
             return value_cell(getattr(row, column), row.unit)
         case "noise_ratio":
@@ -285,7 +295,8 @@ def verdict_text(row: Comparison, *, with_reason: bool = False) -> str:
     return str(row.verdict)
 
 
-def _short_verdict(row: Comparison) -> str:
+def short_verdict(row: Comparison) -> str:
+    """Return the verdict in few words: `inconclusive, +12` lacks some 12 blocks."""
     if row.order == "published values":
         return "published"
     if row.verdict is Verdict.EQUIVALENT:
@@ -296,7 +307,8 @@ def _short_verdict(row: Comparison) -> str:
 
 
 def _holm(rows: Sequence[Comparison]) -> list[str]:
-    if any("does not survive Holm" in note for row in rows for note in row.notes):
+    lost = [row for row in rows if any("does not survive Holm" in note for note in row.notes)]
+    if any(not row.too_few for row in lost):  # else a note says that there are too few pairs
         text = "inconclusive although the interval leaves 0 out: with so many comparisons one such "
         return [text + "interval is expected by chance (p after Holm above 0.05)."]
     return []
@@ -305,7 +317,7 @@ def _holm(rows: Sequence[Comparison]) -> list[str]:
 def _more_runs(rows: Sequence[Comparison]) -> list[str]:
     undecided = [row for row in rows if row.verdict is Verdict.INCONCLUSIVE]
     notes = [f"{text}." for text in dict.fromkeys(row.too_few for row in undecided) if text]
-    if notes:
+    if any(row.runs_needed and row.too_few for row in undecided):
         notes.append("inconclusive, +N: with fewer than N more no difference could be told.")
     if any(row.runs_needed and not row.too_few for row in undecided):
         notes.append("inconclusive, +N: about N more blocks would decide, as noisy as these were.")
@@ -363,12 +375,15 @@ def aa_table(found: Comparisons) -> Table | None:
         columns=[
             Column(name="task", heading="Task", align="left"),
             Column(name="ratio", heading="A/A change"),
-            Column(name="interval", heading="interval, all at 95 %", bounded=True),
+            Column(name="interval", heading="Interval", bounded=True),
             Column(name="outcome", heading="Outcome", align="left"),
             Column(name="n", heading="n"),
         ],
         rows=rows,
         caption="The baseline against itself: what this machine calls a difference without one",
+        notes=["The intervals hold at 95 % together."]
+        if any(check.interval for check in found.aa.values())
+        else ["No interval: so few blocks have none that would hold at 95 % for all tasks."],
     )
 
 
@@ -410,14 +425,14 @@ def attribution_table(found: Attribution) -> Table:
     columns = [
         Column(name="part", heading="Part", align="left"),
         Column(name="role", heading="Role", align="left"),
-        Column(name="value", heading="Mean per run", unit=unit, value_unit=found.unit),
+        Column(name="value", heading="Mean", unit=unit, value_unit=found.unit),
     ]
     if uncertain:
         columns.append(Column(name="margin", heading="±", value_unit=found.unit, optional=True))
     if nested:
         columns.append(Column(name="unattributed", heading="Unattributed", value_unit=found.unit))
     columns += [
-        Column(name="share", heading="Share of total"),
+        Column(name="share", heading="Share"),
         Column(name="runs", heading="runs", optional=True),
     ]
     between = ""
@@ -494,6 +509,15 @@ def effects_table(effects: Sequence[Effect]) -> Table:
         caption="Did each configuration take effect? Asked before anything was measured",
         keys=2,
     )
+
+
+def effects_in_short(effects: Sequence[Effect]) -> str:
+    """Return in one sentence that every configuration took effect; "" where one did not."""
+    if any(each.outcome != "PASSED" for each in effects):
+        return ""
+    names = ", ".join(dict.fromkeys(each.configuration for each in effects))
+    checks = counted(len(effects), "check")
+    return f"In effect: {names} ({checks} before anything was measured, all passed)."
 
 
 def losses_table(losses: Sequence[Loss]) -> Table:

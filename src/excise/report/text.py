@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells
 
-from excise.report.model import Block, Chart, Column, Emphasis, Paragraph, Report, Table
+from excise.report.model import NOTHING, Block, Chart, Column, Emphasis, Paragraph, Report, Table
 from excise.report.plain import visible
 
 _SGR: dict[Emphasis, str] = {
@@ -19,13 +20,15 @@ _SGR: dict[Emphasis, str] = {
     "muted": "2",
 }
 _GAP = 2
+_EMPTY = ("", NOTHING)
 _NARROWEST = 8
 """No column of words is wrapped to fewer cells than this."""
 
-_NAMED_CHARTS = 6
-
 _LONGEST_WORD = 24
 """A longer word may be cut, so that one odd name does not push other columns out."""
+
+_FEW_ROWS = 4
+"""Of so many rows one may have a short cell that is wrapped, while an optional column is there."""
 
 _HEADING_ROOM = 12
 """A heading up to this long stays on one line above narrower cells where there is room."""
@@ -35,8 +38,10 @@ def render_text(report: Report, *, width: int = 80, color: bool = False) -> str:
     """Return the report as text no wider than `width`, except for commands, which stay whole.
 
     A table too wide first wraps its columns of words, then leaves out its optional columns, the
-    last one first, and says which; then it is cut into parts that stand under each other, each
-    with the columns that name the rows and a line that says what it shows.
+    last one first, and says which, sooner where short cells would wrap in many rows; then it is
+    cut into parts that stand under each other, each with the columns that name the rows and a
+    line that says what it shows. Sections that are told in short come after all others, in one
+    sentence each.
 
     Args:
         report: What to print.
@@ -53,13 +58,18 @@ def render_text(report: Report, *, width: int = 80, color: bool = False) -> str:
         for text in report.paragraphs("warning")
     ]
     for section in report.body():
+        if section.in_short:
+            continue
         blocks = [_block(block, width=width, paint=paint) for block in section.blocks]
         blocks = [block for block in blocks if block]
         if blocks:
             parts.append(_heading(section.heading, width=width, paint=paint))
             parts += blocks
+    short = [section.in_short for section in report.body() if section.in_short]
+    short += [report.facts_in_short] if report.facts_in_short else []
+    parts += [_wrap(text, width=width) for text in short]
     parts += _charts(report, width=width, paint=paint)
-    if report.facts:
+    if report.facts and not report.facts_in_short:
         parts.append(_heading("Facts", width=width, paint=paint))
         parts.append(_facts(report.facts, width=width))
     return "\n\n".join(parts) + "\n"
@@ -96,9 +106,8 @@ def _charts(report: Report, *, width: int, paint: _Painter) -> list[str]:
     charts: list[Chart] = report.charts()
     if not charts:
         return []
-    names = [visible(chart.name) for chart in charts[:_NAMED_CHARTS]]
-    more = [f"and {len(charts) - len(names)} more"] if len(charts) > len(names) else []
-    listed = ", ".join([*names, *more])
+    kinds = Counter(chart.kind.replace("_", " ") for chart in charts)
+    listed = ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
     text = f"Charts, drawn in the HTML report and exported as pictures: {listed}."
     return [paint(_wrap(text, width=width), "2")]
 
@@ -188,12 +197,17 @@ def _table(table: Table, *, width: int, paint: _Painter) -> str:
     layout = _lay_out(table, natural, floors=_floors(table, cells), width=width)
     out = [_wrap(table.caption, width=width)] if table.caption else []
     for number, shown in enumerate(layout.parts, start=1):
+        rows = list(range(len(cells)))
         if len(layout.parts) > 1:
-            names = ", ".join(_name(table.columns[i]) for i in shown[table.key_count :])
+            own = shown[table.key_count :]
+            names = ", ".join(_name(table.columns[i]) for i in own)
             out += [""] if number > 1 else []
             note = f"Part {number} of {len(layout.parts)}: {names}"
+            if number > 1:
+                rows = [row for row in rows if any(cells[row][i] not in _EMPTY for i in own)]
+                note += "; rows without are left out" if len(rows) < len(cells) else ""
             out.append(paint(_wrap(note, width=width), "2"))
-        out += _part(table, cells, shown=shown, widths=layout.widths, paint=paint)
+        out += _part(table, cells, rows=rows, shown=shown, widths=layout.widths, paint=paint)
     notes = list(table.notes)
     if layout.dropped:
         names = ", ".join(_name(table.columns[i]) for i in layout.dropped)
@@ -248,15 +262,21 @@ def _lay_out(table: Table, natural: Sequence[int], *, floors: Sequence[int], wid
     kept = list(range(len(natural)))
     dropped: list[int] = []
     keys = kept[: table.key_count]
+    wrapped: _Layout | None = None
     while True:
         widths = _shrunk(table, natural, floors=floors, kept=kept, width=width)
         if widths is not None:
-            return _Layout(parts=[kept], widths=widths, dropped=sorted(dropped))
+            layout = _Layout(parts=[kept], widths=widths, dropped=sorted(dropped))
+            if not _wraps_short_cells(table, natural, layout):
+                return layout
+            wrapped = wrapped or layout
         optional = [i for i in kept if table.columns[i].optional and i not in keys]
         if not optional:
             break
         kept = [i for i in kept if i != optional[-1]]
         dropped.append(optional[-1])
+    if wrapped is not None:
+        return wrapped
     widths = list(natural)
     while sum(widths[i] + _GAP for i in keys) > width * 3 // 4:
         widths[max(keys, key=lambda i: widths[i])] -= 1
@@ -265,6 +285,20 @@ def _lay_out(table: Table, natural: Sequence[int], *, floors: Sequence[int], wid
         widths[i] = min(widths[i], room)
     parts = _stacked(widths, kept=kept, keys=keys, width=width)
     return _Layout(parts=parts, widths=widths, dropped=sorted(dropped))
+
+
+def _wraps_short_cells(table: Table, natural: Sequence[int], layout: _Layout) -> bool:
+    """Return whether many cells of a column of few words take a second line.
+
+    An optional column goes before that: a table of which every other row has two lines is hard to
+    read, while a column of sentences is made to be wrapped.
+    """
+    for i in layout.parts[0]:
+        if layout.widths[i] < natural[i] <= _LONGEST_WORD:
+            wide = sum(cell_len(visible(row[i].text)) > layout.widths[i] for row in table.rows)
+            if wide > max(1, len(table.rows) // _FEW_ROWS):
+                return True
+    return False
 
 
 def _shrunk(
@@ -307,6 +341,7 @@ def _part(
     table: Table,
     cells: Sequence[Sequence[str]],
     *,
+    rows: Sequence[int],
     shown: Sequence[int],
     widths: Sequence[int],
     paint: _Painter,
@@ -317,8 +352,8 @@ def _part(
     tallest = max(len(head) for head in heads)
     lines = _beside([[""] * (tallest - len(head)) + head for head in heads], picked, aligns)
     lines.append(paint((" " * _GAP).join("─" * width for width in picked), "2"))
-    for row, texts in zip(table.rows, cells, strict=True):
-        wrapped = [_wrap_cells(texts[i], widths[i]) for i in shown]
-        marks = [_SGR[row[i].emphasis] for i in shown]
+    for row in rows:
+        wrapped = [_wrap_cells(cells[row][i], widths[i]) for i in shown]
+        marks = [_SGR[table.rows[row][i].emphasis] for i in shown]
         lines += _beside(wrapped, picked, aligns, marks=marks, paint=paint)
     return lines

@@ -95,10 +95,13 @@ def _stability(found: Sequence[SeriesStability]) -> Block:
 
     Where nothing is doubtful the count is all: a table would be empty.
     """
+    advised: dict[tuple[str, str], list[SeriesStability]] = {}
+    for each in found:
+        for advice in each.stability.advice:
+            advised.setdefault((advice.found, advice.action), []).append(each)
     rows = [
-        [_word(each.task), _word(each.configuration), _word(advice.found), _word(advice.action)]
-        for each in found
-        for advice in each.stability.advice
+        [_word(what), _word(action), _series(those, of=len(found))]
+        for (what, action), those in sorted(advised.items(), key=lambda item: -len(item[1]))
     ]
     stable = sum(each.stability.is_stable for each in found)
     count = f"{stable} of {len(found)} series are stable"
@@ -110,15 +113,23 @@ def _stability(found: Sequence[SeriesStability]) -> Block:
     return Table(
         name="stability",
         columns=[
-            Column(name="task", heading="Task", align="left"),
-            Column(name="configuration", heading="Configuration", align="left"),
             Column(name="found", heading="Found", align="left"),
             Column(name="action", heading="What to do", align="left"),
+            Column(name="series", heading="Series", align="left"),
         ],
         rows=rows[:ADVICE_ROWS],
         caption=count + ("" if stable == len(found) else "; what is doubtful about the others"),
         notes=notes,
     )
+
+
+def _series(those: Sequence[SeriesStability], *, of: int) -> Cell:
+    """Return which series are meant: task and configurations, or how many where it is all."""
+    by_task: dict[str, list[str]] = {}
+    for each in those:
+        by_task.setdefault(each.task, []).append(each.configuration)
+    names = "; ".join(f"{task}: {', '.join(arms)}" for task, arms in by_task.items())
+    return Cell(text=f"all {of}" if len(those) == of > 1 else names, value=names)
 
 
 def _word(text: str) -> Cell:
