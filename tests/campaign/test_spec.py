@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from excise.campaign.spec import ad_hoc, from_plain, parse_campaign, read_campaign
+from excise.collect.probe import probe_path
 from excise.errors import SpecError
 
 GOOD = """
@@ -34,6 +36,16 @@ def test_a_campaign_survives_the_manifest() -> None:
     assert campaign.title == "mine"
     assert campaign.arms == ["off", "off (A/A)", "on"]
     assert from_plain(msgspec.to_builtins(campaign), source="m") == campaign
+
+
+def test_the_workload_syscalls_is_a_task_for_each_workload_of_the_probe() -> None:
+    text = GOOD.replace('command = ["true"]', 'workload = "syscalls"')
+    campaign = parse_campaign(text.encode(), source="c.toml")
+    known = subprocess.run(
+        [probe_path(), "run", "--workload", "?"], capture_output=True, text=True, check=False
+    ).stderr.partition("known are: ")[2]
+    assert {task.name for task in campaign.tasks} == set(known.split())
+    assert all(task.workload == task.name for task in campaign.tasks)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ import pytest
 
 from excise.collect import host
 from excise.collect.host import (
+    board_fact,
+    cpu_model,
     file_system_fact,
     host_facts,
     mitigations,
@@ -51,6 +53,43 @@ def test_every_fact_that_must_agree_is_there_and_unknown_ones_say_why() -> None:
     assert facts["cpu.count"].value == os.cpu_count()
     for name in ("cpu.governor", "cpu.smt", "clocksource", "kernel.cmdline"):
         assert (facts[name].value is None) == bool(facts[name].note)
+
+
+ARM = """processor\t: {number}
+BogoMIPS\t: 125.00
+Features\t: fp asimd
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x{variant}
+CPU part\t: {part}
+CPU revision\t: {revision}
+"""
+
+
+def test_the_model_of_a_processor_is_what_the_kernel_says_of_it() -> None:
+    x86 = "processor\t: 0\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7B13\n\nprocessor\t: 1\n"
+    assert cpu_model(x86) == "AMD EPYC 7B13"
+    assert cpu_model("system type\t: MT7621\ncpu model\t\t: MIPS 1004Kc V2.15\n") == (
+        "MIPS 1004Kc V2.15"
+    )
+    assert cpu_model("") is None
+    assert cpu_model("CPU implementer\t: 0x41\n") is None
+
+
+def test_arm_cores_are_told_by_their_registers_and_counted_where_they_differ() -> None:
+    big = [ARM.format(number=n, variant=1, part="0xd07", revision=0) for n in (4, 5)]
+    little = [ARM.format(number=n, variant=0, part="0xd03", revision=4) for n in range(4)]
+    assert cpu_model(big[0]) == "implementer 0x41 part 0xd07 r1p0"
+    assert cpu_model("\n".join(big) + "\n") == "implementer 0x41 part 0xd07 r1p0"
+    assert cpu_model("\n".join([*little, *big])) == (
+        "4 × implementer 0x41 part 0xd03 r0p4, 2 × implementer 0x41 part 0xd07 r1p0"
+    )
+
+
+def test_a_board_is_named_as_its_device_tree_names_it() -> None:
+    assert board_fact("") == []
+    (fact,) = board_fact("Raspberry Pi 4 Model B Rev 1.4\0")
+    assert (fact.value, fact.must_agree) == ("Raspberry Pi 4 Model B Rev 1.4", False)
 
 
 def test_what_names_the_host_is_private() -> None:

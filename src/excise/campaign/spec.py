@@ -258,19 +258,25 @@ def parse_campaign(text: bytes, *, source: str, default_title: str = "campaign")
         raise SpecError(f"is not TOML: {error}", source=source) from error
     if campaign.title == "campaign":
         campaign = msgspec.structs.replace(campaign, title=default_title)
-    if isinstance(campaign.target, LabTarget):
-        with naming(source):
-            campaign = expanded(campaign)
+    with naming(source):
+        campaign = expanded(campaign)
     return checked(campaign, source=source)
 
 
 def expanded(campaign: Campaign) -> Campaign:
-    """Return the campaign with a task for each system call in place of the workload `syscalls`."""
+    """Return the campaign with a task for each system call in place of the workload `syscalls`.
+
+    In the lab what uses files is measured on two file systems, elsewhere in the working directory.
+    """
+    if all(task.workload != ALL_CALLS for task in campaign.tasks):
+        return campaign
     from excise.lab import workloads
 
+    in_lab = isinstance(campaign.target, LabTarget)
+    calls = workloads.task_names() if in_lab else [each.name for each in workloads.SYSTEM_CALLS]
     tasks: list[Task] = []
     for task in campaign.tasks:
-        names = workloads.task_names() if task.workload == ALL_CALLS else []
+        names = calls if task.workload == ALL_CALLS else []
         tasks += [msgspec.structs.replace(task, name=name, workload=name) for name in names] or [
             task
         ]

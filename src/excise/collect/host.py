@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,11 @@ from excise.capture.store import sha256_of
 from excise.errors import HostError
 
 CPU: Final = Path("/sys/devices/system/cpu")
+DEVICE_TREE_MODEL: Final = Path("/proc/device-tree/model")
+_ARM_FIELD: Final = re.compile(
+    r"^CPU (implementer|variant|part|revision)\s*:\s*(0x[0-9a-fA-F]+|\d+)$", re.M
+)
+_ARM_FIELDS: Final = 4
 # Where the launcher looks for programs where the child's environment has no PATH.
 PATH_OF_NONE: Final = "/usr/local/bin:/usr/bin:/bin"
 SECURITYFS: Final = Path("/sys/kernel/security")
@@ -159,13 +165,40 @@ def _kernel() -> list[Fact]:
     ]
 
 
-def _cpu() -> list[Fact]:
-    model = re.search(
-        r"^(?:model name|Processor|uarch)\s*:\s*(.+)$", read_word(Path("/proc/cpuinfo")) or "", re.M
+def cpu_model(cpuinfo: str) -> str | None:
+    """Return the processor's model of `/proc/cpuinfo`, or None where it has none.
+
+    64-bit Arm kernels name no model but the registers that tell it (`MIDR_EL1`); each kind of core
+    is given with its number where there are several, since what was measured may have run on any.
+    """
+    if named := re.search(r"^(?:model name|Processor|uarch|cpu model)\s*:\s*(.+)$", cpuinfo, re.M):
+        return named[1].strip()
+    cores = Counter(
+        f"implementer {field['implementer']} part {field['part']} "
+        f"r{int(field['variant'], 0)}p{field['revision']}"
+        for field in (dict(_ARM_FIELD.findall(core)) for core in cpuinfo.split("\n\n"))
+        if len(field) == _ARM_FIELDS
     )
+    if len(cores) == 1:
+        return next(iter(cores))
+    return ", ".join(f"{number} × {core}" for core, number in sorted(cores.items())) or None
+
+
+def board_fact(model: str) -> list[Fact]:
+    """Return what a device tree calls its board, given its `model`; nothing where there is none."""
+    name = model.strip("\0 \n")
+    return [Fact(name="board", value=name)] if name else []
+
+
+def _cpu() -> list[Fact]:
     clocksource = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     return [
-        Fact(name="cpu.model", value=model[1] if model else None, must_agree=True),
+        Fact(
+            name="cpu.model",
+            value=cpu_model(read_word(Path("/proc/cpuinfo")) or ""),
+            must_agree=True,
+        ),
+        *board_fact(read_word(DEVICE_TREE_MODEL) or ""),
         Fact(name="cpu.count", value=os.cpu_count(), unit="1", must_agree=True),
         _word("cpu.governor", CPU / "cpu0/cpufreq/scaling_governor", must_agree=True),
         _word("cpu.smt", CPU / "smt/control", must_agree=True),

@@ -350,10 +350,12 @@ class RemoteMachine:
         try:
             return await work
         except ssh.HostKeyNotVerifiable as error:
+            port = f"-p {self.address.port} " if self.address.port else ""
+            scan = f"ssh-keyscan -H {port}{self.name}"
             raise HostError(
                 f"its host key is not known, or not the known one ({error.reason})",
                 source=self.name,
-                hint="Compare its fingerprint, then add it to known_hosts: ssh-keyscan -H HOST",
+                hint=f"Compare its fingerprint, then add it to known_hosts: {scan}",
             ) from error
         except ssh.PermissionDenied as error:
             raise HostError(

@@ -8,7 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from excise.capture.manifest import Fact
-from excise.collect.host import MECHANISM_LIBRARIES
+from excise.collect.host import (
+    DEVICE_TREE_MODEL,
+    MECHANISM_LIBRARIES,
+    board_fact,
+    cpu_model,
+)
 from excise.collect.remote import RemoteMachine
 from excise.errors import HostError
 
@@ -37,7 +42,8 @@ _ASKED: Final[tuple[tuple[str, str, bool, bool], ...]] = (
     ("libc", "getconf GNU_LIBC_VERSION", True, False),
 )
 _PARTS: Final = {
-    "cpuinfo": "grep -m 1 -E '^(model name|Processor|uarch)' /proc/cpuinfo",
+    "cpuinfo": "grep -E '^(model name|Processor|uarch|cpu model|CPU .*|)\\s*(:|$)' /proc/cpuinfo",
+    "board": f"tr -d '\\0' < {DEVICE_TREE_MODEL}",
     "processors": "grep -c '^processor' /proc/cpuinfo",
     "load": "cat /proc/loadavg",
     "memory": "grep MemTotal /proc/meminfo",
@@ -119,11 +125,8 @@ def _answers(machine: RemoteMachine, questions: dict[str, str]) -> dict[str, str
 def _composed(answers: dict[str, str]) -> list[Fact]:
     count = answers["ima.measurements"]
     return [
-        Fact(
-            name="cpu.model",
-            value=answers["cpuinfo"].partition(":")[2].strip() or None,
-            must_agree=True,
-        ),
+        Fact(name="cpu.model", value=cpu_model(answers["cpuinfo"]), must_agree=True),
+        *board_fact(answers["board"]),
         Fact(name="cpu.count", value=_number(answers["processors"]), unit="1", must_agree=True),
         Fact(
             name="cpu.mitigations",

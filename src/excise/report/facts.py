@@ -55,7 +55,9 @@ def _fact_rows(manifest: Manifest, *, private: bool) -> Iterable[tuple[str, str]
     for fact in manifest.host_facts:
         if fact.private and not private:
             continue
-        value = f"unknown ({fact.note})" if fact.value is None and fact.note else str(fact.value)
+        value = str(fact.value)
+        if fact.value is None:
+            value = f"unknown ({fact.note})" if fact.note else "unknown"
         if fact.unit not in ("", "1"):
             value = tables.shown(float(fact.value), fact.unit) if fact.value is not None else value
         elif isinstance(fact.value, float):
