@@ -10,9 +10,11 @@ from rich.cells import cell_len
 
 from cost_datasets import paired_dataset
 from excise.capture.journal import Effect
+from excise.cli.demo import CAPTURE
 from excise.cost.comparison import compare_configurations
 from excise.cost.gate import judge
 from excise.events.dataset import Dataset
+from excise.events.load import load_capture
 from excise.reference import load
 from excise.report.brief import brief_lines, render_brief
 from excise.report.build import build_attribution, build_comparison, build_report, build_show
@@ -175,3 +177,12 @@ def test_counts_agree_with_their_nouns_and_intervals_have_one_form() -> None:
     assert counted(1, "run") == "1 run"
     assert counted(2, "entry", "entries") == "2 entries"
     assert format_ratio_interval(8.92, 14.7) == "[×8.92, ×14.7]"
+
+
+def test_totals_without_parts_are_told_in_a_sentence_and_not_in_a_table_each() -> None:
+    report = build_report(load_capture(CAPTURE))
+    (section,) = [each for each in report.sections if each.heading == "What explains the totals"]
+    (block,) = section.blocks
+    assert isinstance(block, Paragraph)
+    assert block.text.startswith("Nothing inside a run was measured. The probe's own cost is 0.0")
+    assert all("explained" not in text for text in report.paragraphs("result"))

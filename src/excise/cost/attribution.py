@@ -81,6 +81,11 @@ class Attribution:
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def has_children(self) -> bool:
+        """Whether there is more in it than the probe's own cost."""
+        return any(part.role == "child" for part in self.parts)
+
 
 def with_unattributed(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Return the parts, each with what its own children leave of it unexplained.

@@ -179,8 +179,13 @@ def build_report(
     sections += _memory(reader, metric, rows)
     sections += _entries(reader, metric)
     explained = _attributed(dataset)
+    if with_parts := [each for each in explained if each.has_children]:
+        sections.append(_attribution_section(with_parts))
+    elif explained:
+        sections.append(
+            Section(heading="What explains the totals", blocks=[_only_probe(explained)])
+        )
     if explained:
-        sections.append(_attribution_section(explained))
         data["attributions"] = _plain(explained)
     if stacked := list(stack_charts(dataset)):
         sections.append(Section(heading="Steps by run number", blocks=stacked))
@@ -325,6 +330,13 @@ def _explained(found: Sequence[Attribution]) -> str:
     if doubtful := sum(bool(each.flags) for each in found):
         text += f"; {doubtful} with remarks, which stand under their tables"
     return f"{text}."
+
+
+def _only_probe(found: Sequence[Attribution]) -> Paragraph:
+    """Return how much of totals without any part is the probe's own cost."""
+    most = max(each.explained for each in found)
+    text = "Nothing inside a run was measured. The probe's own cost is "
+    return Paragraph(text=f"{text}{most:.2%} of {counted(len(found), 'total')} at most.")
 
 
 def _summary_blocks(rows: Sequence[TaskSummary], metric: str | None) -> list[Block]:

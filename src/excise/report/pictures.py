@@ -167,6 +167,4 @@ def waterfall_chart(found: Attribution) -> Chart:
 
 def waterfalls(found: Sequence[Attribution]) -> list[Chart]:
     """Return a waterfall for each attribution that has more than the probe's own cost."""
-    return [
-        waterfall_chart(each) for each in found if any(part.role == "child" for part in each.parts)
-    ]
+    return [waterfall_chart(each) for each in found if each.has_children]
