@@ -150,3 +150,23 @@ def heads(found: list[Run]) -> list[tuple[int, int, str, str, int, str]]:
     return [
         (run.sequence, run.block, run.task, run.configuration, run.run, run.phase) for run in found
     ]
+
+
+def installed(folder: Path, text: str) -> str:
+    """Install a program, and return the PATH by which it is found."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "versioned"
+    program.write_text(f"#!/bin/sh\necho {text}\n")
+    program.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def versions(old: str, new: str, *, blocks: int = 2) -> Campaign:
+    return Campaign(
+        configurations=[
+            Configuration(name="old", environment={"PATH": old}),
+            Configuration(name="new", environment={"PATH": new}),
+        ],
+        tasks=[Task(name="start", command=["versioned"], counters=False)],
+        blocks=blocks,
+    )

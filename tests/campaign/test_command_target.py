@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from campaign_runs import installed, versions
 from excise.campaign.run import run_campaign
 from excise.campaign.spec import parse_campaign
+from excise.campaign.target_spec import CommandTarget
 from excise.capture.journal import Effect, Event, Record, Run, decode
 from excise.capture.store import JOURNAL, RAW, read_manifest
 from excise.errors import HostError, SpecError
@@ -327,3 +330,14 @@ def test_a_port_that_is_not_there_is_said(tmp_path: Path) -> None:
     )
     with pytest.raises(HostError, match="/dev/no-such-port: cannot be opened"):
         run_text(text, tmp_path / "c")
+
+
+def test_a_command_is_found_on_the_path_of_its_configuration(tmp_path: Path) -> None:
+    old, new = installed(tmp_path / "old", "1"), installed(tmp_path / "new", "2")
+    campaign = msgspec.structs.replace(versions(old, new), target=CommandTarget())
+    assert run_campaign(campaign, tmp_path / "c").failed == 0
+    names = {fact.name for fact in read_manifest(tmp_path / "c").host_facts}
+    assert {"program.versioned.sha256", "program.versioned.sha256 under new"} < names
+    campaign = msgspec.structs.replace(versions(old, os.environ["PATH"]), target=CommandTarget())
+    with pytest.raises(HostError, match=r"configuration 'new'.*executable: versioned"):
+        run_campaign(campaign, tmp_path / "d")

@@ -8,33 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from campaign_runs import installed, versions
 from excise.campaign.run import run_campaign
-from excise.campaign.spec import Campaign, Configuration, Task
 from excise.capture.store import MANIFEST
 from excise.errors import HostError, Refused
 from excise.events.load import load_capture
 
 DIGEST = "program.versioned.sha256"
-
-
-def installed(folder: Path, text: str) -> str:
-    """Install a program, and return the PATH by which it is found."""
-    folder.mkdir(exist_ok=True)
-    program = folder / "versioned"
-    program.write_text(f"#!/bin/sh\necho {text}\n")
-    program.chmod(0o755)
-    return f"{folder}:{os.environ['PATH']}"
-
-
-def versions(old: str, new: str, *, blocks: int = 2) -> Campaign:
-    return Campaign(
-        configurations=[
-            Configuration(name="old", environment={"PATH": old}),
-            Configuration(name="new", environment={"PATH": new}),
-        ],
-        tasks=[Task(name="start", command=["versioned"], counters=False)],
-        blocks=blocks,
-    )
 
 
 def facts(capture: Path) -> dict[str, object]:

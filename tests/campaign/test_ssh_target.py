@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import subprocess
@@ -17,11 +18,13 @@ import pytest
 from campaign_runs import (
     RunningCampaign,
     heads,
+    installed,
     losses,
     records,
     runs,
     session_states,
     small_campaign,
+    versions,
 )
 from ended import wait_until
 from excise.campaign.run import Finished, Progress, run_campaign
@@ -329,6 +332,55 @@ def test_a_program_that_is_missing_there_is_named(server: SshServer, tmp_path: P
         tasks=[Task(name="t", command=["no-such-program"])],
     )
     with pytest.raises(HostError, match="not found or not executable there: no-such-program"):
+        run_campaign(campaign, tmp_path / "c")
+
+
+def versions_on(server: SshServer, old: str, new: str, folder: Path) -> Campaign:
+    (folder / "there").mkdir(exist_ok=True)
+    return msgspec.structs.replace(
+        versions(old, new), target=server.target(), work_directory=str(folder / "there")
+    )
+
+
+def test_each_configuration_finds_its_program_there_on_its_own_path(
+    server: SshServer, tmp_path: Path
+) -> None:
+    old, new = installed(tmp_path / "old", "1"), installed(tmp_path / "new", "2")
+    finished = run_campaign(versions_on(server, old, new, tmp_path), tmp_path / "c")
+    assert finished.failed == 0
+    found = {fact.name: fact.value for fact in read_manifest(tmp_path / "c").host_facts}
+    digest = "program.versioned.sha256"
+    for name, folder in ((digest, "old"), (f"{digest} under new", "new")):
+        data = (tmp_path / folder / "versioned").read_bytes()
+        assert found[name] == hashlib.sha256(data).hexdigest()
+
+
+def test_a_path_without_the_commands_of_a_system_hides_only_programs_under_test(
+    server: SshServer, tmp_path: Path
+) -> None:
+    installed(tmp_path / "old", "1")
+    bare = str(tmp_path / "old")
+    campaign = msgspec.structs.replace(
+        versions_on(server, bare, bare, tmp_path),
+        configurations=[Configuration(name="bare", environment={"PATH": bare})],
+        tasks=[Task(name="start", command=["versioned"]), Task(name="ls", command=["ls"])],
+    )
+    with pytest.raises(HostError, match=r"configuration 'bare': not .* executable there: ls\."):
+        run_campaign(campaign, tmp_path / "c")
+
+
+def test_a_configuration_that_does_not_find_its_program_there_is_named(
+    server: SshServer, tmp_path: Path
+) -> None:
+    old = installed(tmp_path / "old", "1")
+    campaign = versions_on(server, old, os.environ["PATH"], tmp_path)
+    with pytest.raises(HostError, match=r"configuration 'new'.*executable there: versioned"):
+        run_campaign(campaign, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+    first, second = campaign.configurations
+    second = msgspec.structs.replace(second, environment={}, unset=["PATH"])
+    campaign = msgspec.structs.replace(campaign, configurations=[first, second])
+    with pytest.raises(HostError, match=r"configuration 'new'.*executable there: versioned"):
         run_campaign(campaign, tmp_path / "c")
 
 

@@ -96,6 +96,11 @@ class Configuration(
     kernel: str | None = None
     modules: str | None = None
 
+    @property
+    def has_own_path(self) -> bool:
+        """Tell whether its children look for programs elsewhere than others do."""
+        return "PATH" in (*self.environment, *self.unset)
+
     def wrapped(self, words: Iterable[str]) -> list[str]:
         """Return a command with the variables and the prefix, for a shell elsewhere."""
         pairs = [f"{name}={value}" for name, value in self.environment.items()]
@@ -198,10 +203,10 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return [*names[:place], *self.twin_names, *names[place:]]
 
     @property
-    def programs(self) -> list[list[str]]:
-        """Return every command that runs need: those of tasks, and prefixes."""
-        words = [task.command for task in self.tasks if task.command]
-        return [*words, *(each.prefix for each in self.configurations if each.prefix)]
+    def baseline_first(self) -> list[Configuration]:
+        """Return the configurations, the baseline before all others."""
+        baseline = self.configuration_of(self.baseline_name)
+        return [baseline, *(each for each in self.configurations if each is not baseline)]
 
     def programs_under(self, configuration: Configuration) -> list[list[str]]:
         """Return every command that the runs of one configuration need."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from excise.capture.manifest import Fact
 from excise.collect.host import (
     DEVICE_TREE_MODEL,
     MECHANISM_LIBRARIES,
+    PATH_OF_NONE,
     board_fact,
     cpu_model,
 )
@@ -55,13 +57,18 @@ _PARTS: Final = {
     "mounts": "cat /proc/self/mounts",
 }
 
-# As the launcher looks for programs: along PATH; what only the shell has built in does not count.
+# As the launcher looks for programs: along the child's PATH; what only the shell has built in does
+# not count.
 _FIND: Final = """\
 find_program() {
-    case $1 in */*) [ -x "$1" ] && echo "$1"; return;; esac
+    case $1 in */*) [ -f "$1" ] && [ -x "$1" ] && echo "$1"; return;; esac
     IFS=:
-    for folder in $PATH; do
-        if [ -x "$folder/$1" ]; then echo "$folder/$1"; unset IFS; return; fi
+    for folder in $looked_in; do
+        if [ -f "$folder/$1" ] && [ -x "$folder/$1" ]; then
+            echo "$folder/$1"
+            unset IFS
+            return
+        fi
     done
     unset IFS
     return 1
@@ -69,14 +76,46 @@ find_program() {
 """
 
 
-def remote_facts(
-    machine: RemoteMachine, *, programs: Iterable[Sequence[str]], work_directory: str
-) -> list[Fact]:
-    """Return the facts of a machine, of its work folder and of the programs under test.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemotePrograms:
+    """Programs that one configuration needs there, and the environment it finds them by.
+
+    Attributes:
+        words: First words of its commands.
+        environment: Variables added to that of a login.
+        unset: Variables removed from it.
+    """
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+
+    @property
+    def finder(self) -> str:
+        """Return the script that defines `find_program` for a child of that environment.
+
+        The script's own PATH stays: the commands that it needs may not be on the child's.
+        """
+        where = '"$PATH"'
+        if "PATH" in self.environment:
+            where = shlex.quote(self.environment["PATH"])
+        elif "PATH" in self.unset:
+            where = PATH_OF_NONE
+        return f"looked_in={where}\n{_FIND}"
+
+    @property
+    def loader_environment(self) -> str:
+        """Return the words that give a command the environment, but for where it is found."""
+        kept = {name: value for name, value in self.environment.items() if name != "PATH"}
+        words = [word for name in self.unset if name != "PATH" for word in ("-u", name)]
+        return shlex.join(["env", *words, *(f"{name}={value}" for name, value in kept.items())])
+
+
+def remote_facts(machine: RemoteMachine, *, work_directory: str) -> list[Fact]:
+    """Return the facts of a machine and of its work folder.
 
     Args:
         machine: The machine, connected.
-        programs: Commands; only the first word of each is looked at.
         work_directory: Folder whose file system is part of what is measured.
     """
     questions = {name: command for name, command, _, _ in _ASKED} | _PARTS
@@ -92,13 +131,13 @@ def remote_facts(
         )
         for name, command, must_agree, private in _ASKED
     ]
-    return [*facts, *_composed(answers), *_program_facts(machine, programs)]
+    return [*facts, *_composed(answers)]
 
 
-def missing_programs(machine: RemoteMachine, words: Iterable[str]) -> list[str]:
+def missing_programs(machine: RemoteMachine, programs: RemotePrograms) -> list[str]:
     """Return those words that are no command on the machine."""
-    wanted = list(dict.fromkeys(words))
-    script = _FIND + "".join(
+    wanted = list(dict.fromkeys(programs.words))
+    script = programs.finder + "".join(
         f"find_program {shlex.quote(word)} >/dev/null || echo {number}\n"
         for number, word in enumerate(wanted)
     )
@@ -190,17 +229,18 @@ def _file_system(mounts: str, folder: str) -> str | None:
     return kind
 
 
-def _program_facts(machine: RemoteMachine, programs: Iterable[Sequence[str]]) -> list[Fact]:
+def remote_program_facts(machine: RemoteMachine, programs: RemotePrograms) -> list[Fact]:
     """Return digests of programs and of the mechanism libraries they are linked with."""
     script = ""
-    for word in dict.fromkeys(words[0] for words in programs):
+    for word in dict.fromkeys(programs.words):
         script += (
             f'p=$(find_program {shlex.quote(word)}) && sha256sum "$(readlink -f "$p")"\n'
-            'ldd "$p" 2>/dev/null | sed -n "s/.*=> \\(\\/[^ ]*\\).*/\\1/p" | while read -r l; do '
+            f'{programs.loader_environment} ldd "$p" 2>/dev/null | '
+            'sed -n "s/.*=> \\(\\/[^ ]*\\).*/\\1/p" | while read -r l; do '
             'sha256sum "$(readlink -f "$l")"; done\n'
         )
     facts: dict[str, Fact] = {}
-    for line in machine.run(_FIND + script).text.splitlines() if script else []:
+    for line in machine.run(programs.finder + script).text.splitlines() if script else []:
         digest, _, path = line.partition(" ")
         name = path.strip(" *").rpartition("/")[2]
         library, dot, version = name.partition(".so")

@@ -27,6 +27,7 @@ from excise.campaign.effect import effect_of_text
 from excise.campaign.schedule import Visit
 from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
 from excise.campaign.target_spec import CommandTarget, SerialTarget
+from excise.campaign.targets.programs_here import program_facts_here, require_programs_here
 from excise.campaign.targets.resetting import run_reset
 from excise.capture.journal import Effect, Run, RunHead
 from excise.capture.manifest import Fact
@@ -71,6 +72,8 @@ class ConsoleCampaignTarget:
         """Refuse keys that mean nothing on a console, and name programs that are missing here."""
         _check_spec(self._campaign, self._spec)
         require_programs(self._own_programs())
+        if self._starts_commands:
+            require_programs_here(self._campaign)
 
     def host_facts(self) -> list[Fact]:
         """Return what is known of the line; of the board, only its own answers tell."""
@@ -81,7 +84,8 @@ class ConsoleCampaignTarget:
                 Fact(name="console.port", value=spec.port, private=True),
                 Fact(name="console.baud", value=spec.baud, unit="1", must_agree=True),
             ]
-        return [*facts, *program_facts(self._own_programs())]
+        started = program_facts_here(self._campaign) if self._starts_commands else []
+        return [*facts, *program_facts(self._own_programs()), *started]
 
     def clocks(self) -> list[Clock]:
         """Return the clock here that lines are timed with as they come."""
@@ -108,15 +112,16 @@ class ConsoleCampaignTarget:
         finally:
             session.close()
 
+    @property
+    def _starts_commands(self) -> bool:
+        """Tell whether the campaign's commands are started on this machine."""
+        return isinstance(self._spec, CommandTarget) and self._spec.command is None
+
     def _own_programs(self) -> list[list[str]]:
-        """Return the commands that are run on this machine."""
+        """Return the target's own commands, which are run on this machine."""
         spec = self._spec
-        found = [spec.reset] if spec.reset else []
-        if isinstance(spec, CommandTarget):
-            if spec.command is not None:
-                return [*found, spec.command]
-            found += self._campaign.programs
-        return found
+        console = spec.command if isinstance(spec, CommandTarget) else None
+        return [each for each in (spec.reset, console) if each]
 
 
 def _kind(spec: CommandTarget | SerialTarget) -> str:

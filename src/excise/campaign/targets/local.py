@@ -12,18 +12,12 @@ from excise.campaign.effect import check_effects
 from excise.campaign.schedule import Visit
 from excise.campaign.spec import Campaign, Configuration, Task
 from excise.campaign.targets.launches import Launches
+from excise.campaign.targets.programs_here import program_facts_here, require_programs_here
 from excise.capture.journal import Effect, Run, RunHead
 from excise.capture.manifest import Fact
 from excise.capture.store import RAW, Capture
 from excise.clock import Clock, rusage_clock
-from excise.collect.host import (
-    boot_id,
-    facts_by_configuration,
-    file_system_fact,
-    host_facts,
-    program_facts,
-    require_programs,
-)
+from excise.collect.host import boot_id, file_system_fact, host_facts
 from excise.collect.launcher import Launch, Launcher
 from excise.collect.probe import ask_probe, probe_info, probe_path
 from excise.errors import HostError
@@ -38,13 +32,7 @@ class LocalCampaignTarget:
     def require(self) -> None:
         """Raise HostError naming every program that is not there."""
         probe_path()
-        for each in self._campaign.configurations:
-            own_path = "PATH" in (*each.environment, *each.unset)
-            require_programs(
-                self._campaign.programs_under(each),
-                environment=_environment(each),
-                source=f"configuration {each.name!r}" if own_path else None,
-            )
+        require_programs_here(self._campaign)
 
     def host_facts(self) -> list[Fact]:
         """Return facts of this host, of the work folder's file system and of the programs."""
@@ -52,22 +40,8 @@ class LocalCampaignTarget:
         return [
             *host_facts(),
             file_system_fact(campaign.work_directory or tempfile.gettempdir()),
-            *self._program_facts(),
+            *program_facts_here(campaign),
         ]
-
-    def _program_facts(self) -> list[Fact]:
-        """Return facts of the programs as each configuration finds them, the baseline first."""
-        campaign = self._campaign
-        baseline = campaign.configuration_of(campaign.baseline_name)
-        others = [each for each in campaign.configurations if each is not baseline]
-        return facts_by_configuration(
-            {
-                each.name: program_facts(
-                    campaign.programs_under(each), environment=_environment(each)
-                )
-                for each in (baseline, *others)
-            }
-        )
 
     def clocks(self) -> list[Clock]:
         """Return the kernel's accounting clock and those the probe finds here."""
@@ -101,12 +75,6 @@ class LocalCampaignTarget:
 
     def _new_session(self, capture: Capture, *, work_directory: str) -> LocalSession:
         return LocalSession(self._campaign, capture, work_directory=work_directory)
-
-
-def _environment(configuration: Configuration) -> dict[str, str]:
-    """Return the environment of a configuration's children."""
-    kept = {name: value for name, value in os.environ.items() if name not in configuration.unset}
-    return {**kept, **configuration.environment}
 
 
 class LocalSession:

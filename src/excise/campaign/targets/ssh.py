@@ -27,10 +27,16 @@ from excise.capture.journal import Effect, Run, RunHead
 from excise.capture.manifest import Fact
 from excise.capture.store import Capture
 from excise.clock import Clock, rusage_clock
+from excise.collect.host import facts_by_configuration
 from excise.collect.launcher import Launch
 from excise.collect.probe import ProbeInfo
 from excise.collect.remote import ConnectionLost, RemoteMachine, SshAddress
-from excise.collect.remote_facts import missing_programs, remote_facts
+from excise.collect.remote_facts import (
+    RemotePrograms,
+    missing_programs,
+    remote_facts,
+    remote_program_facts,
+)
 from excise.collect.remote_launcher import PROBE_NAME, RemoteLauncher
 from excise.collect.remote_probe import ForeignProbe, ask_remote_probe, probe_for, try_probe
 from excise.errors import ExciseError, HostError
@@ -90,20 +96,37 @@ class SshCampaignTarget:
         probe = probe_for(architecture, given=self._spec.probe)
         self._probe = probe
         self._info = machine.insist(lambda: try_probe(machine, probe, parent=self._parent))
-        wanted = [words[0] for words in self._campaign.programs]
-        if missing := machine.insist(lambda: missing_programs(machine, wanted)):
+        for each in self._campaign.configurations:
+            self._require_programs(machine, each)
+
+    def _require_programs(self, machine: RemoteMachine, configuration: Configuration) -> None:
+        own = f": configuration {configuration.name!r}" if configuration.has_own_path else ""
+        programs = self._programs_under(configuration)
+        if missing := machine.insist(lambda: missing_programs(machine, programs)):
             raise HostError(
                 f"not found or not executable there: {', '.join(missing)}",
-                source=machine.name,
+                source=f"{machine.name}{own}",
                 hint="Install it, or give its full path",
             )
 
+    def _programs_under(self, configuration: Configuration) -> RemotePrograms:
+        return RemotePrograms(
+            words=tuple(words[0] for words in self._campaign.programs_under(configuration)),
+            environment=configuration.environment,
+            unset=tuple(configuration.unset),
+        )
+
     def host_facts(self) -> list[Fact]:
         """Return facts of that machine, of its work folder and of the programs there."""
-        machine, programs = self._connected(), self._campaign.programs
-        return machine.insist(
-            lambda: remote_facts(machine, programs=programs, work_directory=self._parent)
-        )
+        machine = self._connected()
+        facts = machine.insist(lambda: remote_facts(machine, work_directory=self._parent))
+        found = {
+            each.name: machine.insist(
+                partial(remote_program_facts, machine, self._programs_under(each))
+            )
+            for each in self._campaign.baseline_first
+        }
+        return [*facts, *facts_by_configuration(found)]
 
     def clocks(self) -> list[Clock]:
         """Return the kernel's accounting clock and those the probe finds there."""
