@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import socket
 from pathlib import Path
 from typing import IO
@@ -11,7 +12,8 @@ import pytest
 from excise.errors import HostError
 from excise.lab import packages
 from excise.lab.cache import cache_root, digest_of, remove_stale, stored, working_folder
-from excise.lab.processes import listens
+from excise.lab.processes import listens, software_tpm
+from skips import skip
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +110,21 @@ def test_a_socket_that_is_there_but_takes_no_connections_yet_is_waited_for(tmp_p
         bound.listen()
         assert listens(path)
     assert not listens(path)
+
+
+@pytest.mark.parametrize("length", [1, 40, 200])
+def test_a_software_tpm_takes_connections_however_long_its_folders_path_is(
+    tmp_path: Path, length: int
+):
+    if shutil.which("swtpm") is None:
+        skip("swtpm is not installed")
+    folder = tmp_path / ("x" * length)
+    folder.mkdir()
+    with software_tpm(folder) as path:
+        assert len(os.fsencode(path)) < 108
+        assert listens(path)
+    assert not path.exists()
+    assert path.parent == folder or not path.parent.exists()
 
 
 def test_parts_of_a_digest_do_not_run_together(tmp_path: Path):

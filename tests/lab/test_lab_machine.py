@@ -50,7 +50,7 @@ def _command(machine: Machine, **changes) -> str:
         "initramfs": Path("i"),
         "cmdline": "c",
         "folder": Path("f"),
-        "tpm_socket": Path("f/tpm.sock"),
+        "tpm_socket": Path("f/tpm.sock") if machine.mode == "tpm" else None,
         "accelerator": "tcg",
     }
     return " ".join(qemu_command(machine, **{**given, **changes}))

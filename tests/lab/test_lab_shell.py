@@ -90,9 +90,27 @@ def test_a_shell_answers_in_a_guest_that_is_set_up_and_leaves_nothing(
     assert list((lab_cache / "run").iterdir()) == []
 
 
+def test_a_shell_has_its_tpm_where_the_cache_has_a_long_path(
+    lab_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The path of a Unix socket holds 107 bytes."""
+    long = tmp_path / ("folder-" * 12)
+    long.symlink_to(lab_cache)
+    monkeypatch.setenv("EXCISE_LAB_CACHE", str(long))
+    terminal = Terminal(tmp_path)
+    try:
+        terminal.expect("# ")
+        terminal.type("[ -c /dev/tpm0 ] && echo there $((6 * 7)); exit\r")
+        terminal.expect("there 42")
+        assert terminal.ended() == 0
+    finally:
+        terminal.close()
+
+
 def test_ctrl_c_goes_to_the_guest_and_not_to_excise(lab_cache: Path, terminal: Terminal):
     terminal.expect("# ")
-    terminal.type("echo begun $((1 + 1)); sleep 1000\r")
+    # A child says so: it has the terminal by then, which the shell gives to it before.
+    terminal.type("sh -c 'echo begun $((1 + 1)); exec sleep 1000'\r")
     terminal.expect("begun 2")
     terminal.type("\x03")
     terminal.expect("# ")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import subprocess
 import tarfile
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -83,20 +81,15 @@ def boot(
     """
     with ExitStack() as stack:
         folder = stack.enter_context(working_folder())
-        socket_folder = folder
-        if machine.mode == "tpm" and len(os.fspath(folder)) > 80:  # a socket's path holds 107 bytes
-            temporary = tempfile.TemporaryDirectory(prefix="excise-tpm-")
-            socket_folder = Path(stack.enter_context(temporary))
         (folder / "initramfs").write_bytes(initramfs)
-        if machine.mode == "tpm":
-            stack.enter_context(software_tpm(socket_folder))
+        with_tpm = machine.mode == "tpm"
         command = qemu_command(
             machine,
             image=image,
             initramfs=folder / "initramfs",
             cmdline=cmdline,
             folder=folder,
-            tpm_socket=socket_folder / "tpm.sock",
+            tpm_socket=stack.enter_context(software_tpm(folder)) if with_tpm else None,
             accelerator=accelerator,
             root_disk=root_disk,
             network=network,

@@ -130,7 +130,7 @@ def qemu_command(
     initramfs: Path,
     cmdline: str,
     folder: Path,
-    tpm_socket: Path,
+    tpm_socket: Path | None,
     accelerator: Literal["tcg", "kvm"],
     root_disk: Path | None = None,
     serial: str | None = None,
@@ -165,7 +165,7 @@ def qemu_command(
     if root_disk is not None:
         drive = f"file={root_disk},format=raw,if=none,id=root,snapshot=on,cache=unsafe"
         command += ["-drive", drive, "-device", "virtio-blk-pci,drive=root"]
-    if machine.mode == "tpm":
+    if tpm_socket is not None:
         command += ["-chardev", f"socket,id=chrtpm,path={tpm_socket}"]
         command += ["-tpmdev", "emulator,id=tpm0,chardev=chrtpm", "-device", "tpm-crb,tpmdev=tpm0"]
     return [*command, *network]

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ _PACKAGES: Final = {
 }
 _END_GRACE_S: Final = 2.0
 _TPM_PATIENCE_S: Final = 60.0
+_SOCKET_FOLDER_BYTES: Final = 80  # a socket's path holds 107 bytes (unix(7))
 _ACCEPTS: Final = 0x10000  # __SO_ACCEPTCON of linux/net.h, as /proc/net/unix shows it
 _FAMILY_SHELL: Final = """\
 exec 3<&0
@@ -151,26 +153,44 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 @contextmanager
-def software_tpm(folder: Path) -> Iterator[None]:
-    """Run swtpm with a fresh TPM 2.0 whose control socket is `folder/tpm.sock`.
+def software_tpm(folder: Path) -> Iterator[Path]:
+    """Run swtpm with a fresh TPM 2.0; yield its control socket.
+
+    The socket is in the folder, or in one with a shorter path where that does not fit.
 
     Raises:
         HostError: If swtpm is missing or does not start.
     """
-    state, socket = folder / "tpm", folder / "tpm.sock"
+    state = folder / "tpm"
     state.mkdir(exist_ok=True)
-    command = ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}"]
-    command += ["--ctrl", f"type=unixio,path={socket}", "--terminate"]
-    with child(command, log=folder / "swtpm.log") as process:
-        deadline = time.monotonic() + _TPM_PATIENCE_S
-        while not listens(socket):
-            if process.poll() is not None:
-                text = (folder / "swtpm.log").read_text(errors="replace").strip()
-                raise HostError(f"swtpm ended at its start: {text}")
-            if time.monotonic() > deadline:
-                raise HostError(f"swtpm made no control socket in {_TPM_PATIENCE_S:.0f} seconds")
-            time.sleep(0.01)
-        yield
+    with _socket_folder(folder) as place:
+        socket = place / "tpm.sock"
+        command = ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}"]
+        command += ["--ctrl", f"type=unixio,path={socket}", "--terminate"]
+        with child(command, log=folder / "swtpm.log") as process:
+            _await_socket(process, socket, log=folder / "swtpm.log")
+            yield socket
+
+
+@contextmanager
+def _socket_folder(folder: Path) -> Iterator[Path]:
+    """Yield the folder, or one made for the while whose path leaves room for a socket's name."""
+    if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="excise-tpm-") as short:
+        yield Path(short)
+
+
+def _await_socket(process: subprocess.Popen[bytes], socket: Path, *, log: Path) -> None:
+    deadline = time.monotonic() + _TPM_PATIENCE_S
+    while not listens(socket):
+        if process.poll() is not None:
+            text = log.read_text(errors="replace").strip()
+            raise HostError(f"swtpm ended at its start: {text}")
+        if time.monotonic() > deadline:
+            raise HostError(f"swtpm made no control socket in {_TPM_PATIENCE_S:.0f} seconds")
+        time.sleep(0.01)
 
 
 def listens(socket: Path) -> bool:

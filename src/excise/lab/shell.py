@@ -50,15 +50,14 @@ def open_shell(machine: Machine, *, preset: Preset) -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(working_folder())
         (folder / "initramfs").write_bytes(root)
-        if machine.mode == "tpm":
-            stack.enter_context(software_tpm(folder))
+        with_tpm = machine.mode == "tpm"
         command = qemu_command(
             msgspec.structs.replace(machine, timeout_s=float("inf")),
             image=kernel.image,
             initramfs=folder / "initramfs",
             cmdline=kernel_command_line(machine, words=preset.command_line()),
             folder=folder,
-            tpm_socket=folder / "tpm.sock",
+            tpm_socket=stack.enter_context(software_tpm(folder)) if with_tpm else None,
             accelerator=choose_accelerator(machine, kernel=kernel),
             serial="mon:stdio",
             root_disk=share_image() if machine.python else None,
