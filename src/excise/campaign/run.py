@@ -171,8 +171,9 @@ def _opened(campaign: Campaign, path: Path, target: Target) -> Iterator[tuple[Ca
         return
     with Capture.open(path) as capture:
         kept = capture.manifest.campaign
-        if not kept:
-            raise OutputError("holds imported data, not a campaign", source=str(path))
+        if "tasks" not in kept:
+            what = "what no campaign measured" if kept else "imported data, not a campaign"
+            raise OutputError(f"holds {what}", source=str(path), hint="Give another path with -o")
         before = from_plain(kept, source=str(path / MANIFEST))
         differing = _differing_keys(before, campaign)
         longer = differing == ["blocks"] and campaign.blocks > before.blocks

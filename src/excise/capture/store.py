@@ -139,6 +139,17 @@ class Capture:
         os.ftruncate(self._fd, 0)
         self.replace_manifest(manifest)
 
+    def drop_tail(self, size_bytes: int, *, source: str) -> None:
+        """Drop lines from the journal's end that belong to a piece of work cut short; declare it.
+
+        Args:
+            size_bytes: Length of the journal that stays, which ends with a whole line.
+            source: What they are of.
+        """
+        os.ftruncate(self._fd, size_bytes)
+        reason = "lines of work that was cut short while they were written: it is done anew"
+        self.append(journal.Loss(source=source, reason=reason))
+
     def replace_manifest(self, manifest: Manifest) -> None:
         """Write another manifest in place of the one there.
 
@@ -432,16 +443,28 @@ def journal_records(path: Path) -> Iterator[journal.Record]:
     Raises:
         CaptureError: If the journal cannot be read, or a line is no record.
     """
+    for _, record in journal_records_at(path):
+        yield record
+
+
+def journal_records_at(path: Path) -> Iterator[tuple[int, journal.Record]]:
+    """Yield (offset of its line, record) as `journal_records` does.
+
+    Raises:
+        CaptureError: If the journal cannot be read, or a line is no record.
+    """
     number = 0
-    for _, chunk in journal_chunks(path):
-        for line in chunk.splitlines():
+    for offset, chunk in journal_chunks(path):
+        place = offset
+        for line in chunk.splitlines(keepends=True):
             number += 1
             try:
-                yield journal.decode(line)
+                yield place, journal.decode(line)
             except msgspec.MsgspecError as error:
                 raise CaptureError(
                     f"line {number} is no record: {error}", source=str(path / JOURNAL)
                 ) from error
+            place += len(line)
 
 
 def sha256_of(path: Path) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +9,12 @@ import typer
 
 from excise.cli import lab_boot, lab_demo, lab_hmac, lab_kernel, lab_trace
 from excise.cli.lab_options import JobsOption, KernelOption, MachineOption, PresetsOption
+from excise.cli.lab_output import guests_output
 from excise.cli.options import (
     BriefOption,
     FormatOption,
     JsonOption,
+    capture_written_later,
     checked,
     print_json,
     print_report,
@@ -49,7 +49,14 @@ ModulesOption = Annotated[
     ),
 ]
 OutputOption = Annotated[
-    str | None, typer.Option("-o", "--output", help="Capture to write.", show_default=False)
+    str | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="Capture to write, or to go on with.",
+        callback=capture_written_later,
+        show_default=False,
+    ),
 ]
 WorkloadOption = Annotated[
     str,
@@ -125,8 +132,15 @@ def compare_(
         planned = preset_jobs(machines[0], presets=names, only=only)
         title = f"Presets on kernel {Path(machines[0].kernel).name}"
     everything = [planned[0], *twin_jobs(planned[0], number=twins), *planned[1:]]
-    with _capture(output, jobs=everything, title=title) as add, guests_bar() as show:
-        found = compare(planned, twins=twins, parallel=jobs, on_progress=show, on_result=add)
+    with guests_output(output, jobs=everything, title=title) as to, guests_bar() as show:
+        found = compare(
+            planned,
+            twins=twins,
+            parallel=jobs,
+            kept=to.kept,
+            on_progress=show,
+            on_result=to.add,
+        )
     report = build_lab_comparison(found, title=title)
     print_report(report, format_name=format_name, as_json=as_json, brief=brief)
     _say_written(output)
@@ -208,8 +222,8 @@ def run_(
         for name in split_words(preset)
     ]
     title = f"Lab: {' '.join(words) if words else workload}"
-    with _capture(output, jobs=planned, title=title) as add, guests_bar() as show:
-        outcomes = run_all(planned, parallel=jobs, on_progress=show, on_result=add)
+    with guests_output(output, jobs=planned, title=title) as to, guests_bar() as show:
+        outcomes = run_all(planned, parallel=jobs, kept=to.kept, on_progress=show, on_result=to.add)
     results = [each for each in outcomes if not isinstance(each, GuestFailure)]
     described = [_described(result, qualifying_data=nonce) for result in results]
     if as_json:
@@ -342,21 +356,6 @@ def _print_guest(result: GuestResult, value: dict[str, Any]) -> None:
         typer.echo(f"  {result.facts['systemd_time'].splitlines()[0]}")
     for name, appraised in value["evidence"].items():
         typer.echo(f"  evidence {name}: {appraised['verdict']}")
-
-
-@contextmanager
-def _capture(output: str | None, *, jobs: Any, title: str) -> Iterator[Callable[[Any], None]]:
-    if output is None:
-        yield lambda _: None
-        return
-    from excise import __version__
-    from excise.lab.record import LabCapture
-
-    baseline = jobs[0].configuration
-    with LabCapture(
-        Path(output), jobs=jobs, title=title, baseline=baseline, version=__version__
-    ) as capture:
-        yield capture.add
 
 
 def _say_written(output: str | None) -> None:

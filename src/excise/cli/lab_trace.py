@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from excise.cli.lab_options import JobsOption, PresetsOption
+from excise.cli.lab_options import GoOnOutputOption, JobsOption, PresetsOption
+from excise.cli.lab_output import guests_output
 from excise.cli.options import (
-    CaptureOutputOption,
     FormatOption,
     JsonOption,
     open_dataset,
@@ -38,7 +38,7 @@ def trace(
         typer.Option("--modules", help="Folder of a kernel's modules.", show_default=False),
     ] = None,
     jobs: JobsOption = 1,
-    output: CaptureOutputOption = "hooks.excise",
+    output: GoOnOutputOption = "hooks.excise",
     format_name: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -49,27 +49,17 @@ def trace(
 
     Example: excise lab trace --preset none,selinux-enforcing --workload stat,open_close
     """
-    from excise import __version__
     from excise.cli.steps import guests_bar
     from excise.lab import GuestFailure, run_all
-    from excise.lab.record import LabCapture
     from excise.lab.trace import TASKS, traced_jobs
     from excise.report.build import build_attribution
 
     names = split_words(preset)
     only = split_words(workload) or TASKS
     planned = traced_jobs(names, only=only, kernel=kernel, modules=modules)
-    with (
-        LabCapture(
-            Path(output),
-            jobs=planned,
-            title=f"Hooks of system calls, kernel {Path(kernel).name}",
-            baseline=names[0],
-            version=__version__,
-        ) as capture,
-        guests_bar() as show,
-    ):
-        outcomes = run_all(planned, parallel=jobs, on_progress=show, on_result=capture.add)
+    title = f"Hooks of system calls, kernel {Path(kernel).name}"
+    with guests_output(output, jobs=planned, title=title) as to, guests_bar() as show:
+        outcomes = run_all(planned, parallel=jobs, kept=to.kept, on_progress=show, on_result=to.add)
     failures = [each for each in outcomes if isinstance(each, GuestFailure)]
     if isinstance(outcomes[0], GuestFailure) or len(failures) == len(outcomes) - 1:
         raise failures[0].error  # nothing to compare

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -139,6 +139,7 @@ def compare(
     *,
     twins: int = 2,
     parallel: int = 1,
+    kept: Mapping[str, GuestResult] = {},
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_result: Callable[[GuestResult | GuestFailure], None] = lambda _: None,
 ) -> Comparison:
@@ -148,6 +149,7 @@ def compare(
         jobs: Guests, from `preset_jobs` or `kernel_jobs`; the first is the baseline.
         twins: Number of A/A guests; at least one.
         parallel: Guests at a time.
+        kept: Results of guests that ran before, by configuration.
         on_progress: Called at each stage of each guest.
         on_result: Called with each guest's result or failure.
 
@@ -157,7 +159,7 @@ def compare(
     pairs = twin_jobs(jobs[0], number=twins)
     everything = [jobs[0], *pairs, *jobs[1:]]
     outcomes = lab_jobs.run_all(
-        everything, parallel=parallel, on_progress=on_progress, on_result=on_result
+        everything, parallel=parallel, kept=kept, on_progress=on_progress, on_result=on_result
     )
     first = outcomes[0]
     if isinstance(first, GuestFailure):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -85,6 +85,7 @@ def run_all(
     jobs: Sequence[GuestJob],
     *,
     parallel: int = 1,
+    kept: Mapping[str, GuestResult] = {},
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_result: Callable[[GuestResult | GuestFailure], None] = lambda _: None,
 ) -> list[GuestResult | GuestFailure]:
@@ -95,11 +96,13 @@ def run_all(
     Args:
         jobs: Guests to run.
         parallel: How many at a time. Counts do not depend on it; times do.
+        kept: Results of guests that ran before, by configuration: they do not run again.
         on_progress: Called at each stage.
-        on_result: Called with each result as soon as it is there, from one thread at a time.
+        on_result: Called with each new result as soon as it is there, from one thread at a time;
+            not with guests that an interrupt ended.
     """
     lock, stop = threading.Lock(), threading.Event()
-    ended = 0
+    ended = sum(job.configuration in kept for job in jobs)
 
     def report(job: GuestJob, stage: str) -> None:
         with lock:
@@ -109,10 +112,13 @@ def run_all(
 
     def run_one(job: GuestJob) -> GuestResult | GuestFailure:
         nonlocal ended
+        if job.configuration in kept:
+            return kept[job.configuration]
         outcome = run_job(job, on_stage=lambda stage: report(job, stage), stop=stop)
         with lock:
             ended += 1
-            on_result(outcome)
+            if not (stop.is_set() and isinstance(outcome, GuestFailure)):
+                on_result(outcome)
         report(job, "failed" if isinstance(outcome, GuestFailure) else "done")
         return outcome
 

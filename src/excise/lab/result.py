@@ -130,3 +130,29 @@ def _probe(result: GuestResult, probe: Probe | None) -> Probe | None:
         op_instructions=probe.op_ns,
         first_op_instructions=probe.first_op_ns,
     )
+
+
+def step_of(step: Step, run: Run, *, machine: Machine, stdout: bytes) -> StepResult:
+    """Return the step that a run of the journal was made of; the inverse of `run_of`."""
+    counted = machine.mode == "count"
+    probe = run.probe
+    if probe is not None:
+        clock = probe.clock.rpartition(": ")[0]
+        probe = msgspec.structs.replace(probe, clock=clock)
+        if counted:
+            probe = msgspec.structs.replace(
+                probe,
+                op_ns=probe.op_instructions,
+                first_op_ns=probe.first_op_instructions,
+                op_instructions=[],
+                first_op_instructions=None,
+            )
+    return StepResult(
+        step=step,
+        exit_code=run.exit_code if run.exit_code is not None else -1,
+        wall_ns=run.instructions if counted else run.wall_ns,
+        stdout=stdout,
+        stderr=(run.stderr or "").encode(),
+        probe=probe,
+        ima_entries=run.ima_entries,
+    )
