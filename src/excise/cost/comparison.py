@@ -21,6 +21,7 @@ from excise.cost.counted import (
 from excise.cost.facts import require_agreement
 from excise.cost.series import Series, event_series_of, series_of
 from excise.cost.summary import TaskSummary, published_summaries, summaries
+from excise.cost.versions import side_by_side
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.stats import (
@@ -40,6 +41,7 @@ ALPHA: Final = 0.05
 _NS_PER: Final = {"ns": 1, "us": NS_PER_US, "µs": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _Key = tuple[str, str, str, str]  # task, configuration, layer, event
 _NOT_SURVIVED: Final = "does not survive Holm"
+_DRIFT: Final = "measured one after the other: drift between the captures looks like a cost"
 _TESTED: Final = ("paired blocks", "order unknown")
 
 
@@ -117,12 +119,15 @@ def compare_datasets(
 ) -> Comparisons:
     """Compare what two datasets have in common, the first being the baseline.
 
-    Where each has one configuration, these are compared, whatever they are called.
+    Where each has one configuration, these are compared, whatever they are called; of self-tests
+    the versions of a library, whose differences are noted.
 
     Raises:
         Refused: If facts that must agree differ, and `force` is not given.
         UsageError: If they have no task and configuration in common.
     """
+    aligned = side_by_side(first, second)
+    first, second = aligned.first, aligned.second
     forced = require_agreement(first.manifest, second.manifest, force=force)
     twins = {*first.manifest.twins, *second.manifest.twins}
     ours, names = _keyed(first, metric), _counterparts(first, second, twins)
@@ -154,9 +159,7 @@ def compare_datasets(
         margin_ratio=margin_ratio,
         forced=forced,
         first_only=tuple((key[0], theirs[key].configuration) for key in first_only),
-        notes=()
-        if counted
-        else ("measured one after the other: drift between the captures looks like a cost",),
+        notes=aligned.differences if counted else (*aligned.differences, _DRIFT),
     )
 
 

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+
 from excise.cost.compared import Comparison, Comparisons
 from excise.cost.comparison import compare_configurations, compare_datasets
+from excise.cost.versions import side_by_side
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.stats import Verdict
@@ -41,6 +44,8 @@ class GateResult:
         judged: Each comparison with its judgement.
         unjudged: One line for each failure that is no comparison: what should have been measured.
         once: Tasks and configurations that ran once, a first run, which is not judged.
+        added: Tasks and configurations that the other capture has nothing of.
+        differences: What differs of the libraries whose self-tests are judged, one line each.
     """
 
     compared: int
@@ -50,6 +55,8 @@ class GateResult:
     judged: tuple[Judged, ...] = ()
     unjudged: tuple[str, ...] = ()
     once: tuple[tuple[str, str], ...] = ()
+    added: tuple[tuple[str, str], ...] = ()
+    differences: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -64,6 +71,7 @@ class GateResult:
             "max_regression_ratio": self.max_regression_ratio,
             "failures": list(self.failures),
             "lines": list(self.lines),
+            "differences": list(self.differences),
         }
 
 
@@ -99,11 +107,14 @@ def judge(
             f"the largest cost that passes is {100 * max_regression_ratio:g}%, below zero",
             hint="Name a cost: 0% lets nothing through that is surely dearer",
         )
+    differences: tuple[str, ...] = ()
     if other is None:
         found = compare_configurations(
             dataset, baseline=baseline, metric=metric, margin_ratio=max_regression_ratio
         )
     else:
+        aligned = side_by_side(other, dataset)
+        other, dataset, differences = aligned.first, aligned.second, aligned.differences
         found = compare_datasets(
             other, dataset, metric=metric, margin_ratio=max_regression_ratio, force=force
         )
@@ -122,6 +133,8 @@ def judge(
         if reason:
             failures.append(f"{line}: {reason}")
     lines += [f"--   {t} under {c}: ran once, a first run: not judged" for t, c in found.first_only]
+    added = _added(dataset, other, found, rows) if other is not None else ()
+    lines += [f"--   {t} under {c}: not in the baseline: not judged" for t, c in added]
     missing = _missing(dataset, other, found, rows)
     for line in missing:
         lines.append(f"FAIL {line}")
@@ -134,7 +147,28 @@ def judge(
         judged=tuple(judged),
         unjudged=tuple(missing),
         once=found.first_only,
+        added=added,
+        differences=differences,
     )
+
+
+def _added(
+    dataset: Dataset, other: Dataset, found: Comparisons, rows: Sequence[Comparison]
+) -> tuple[tuple[str, str], ...]:
+    """Return what was measured and has no counterpart: a reader must know that nobody judged it."""
+    twins = {*dataset.manifest.twins, *other.manifest.twins}
+    judged = {*found.first_only, *((row.task, row.configuration) for row in rows)}
+    return tuple((t, c) for t, c in _measured(dataset) if c not in twins and (t, c) not in judged)
+
+
+def _measured(dataset: Dataset) -> list[tuple[str, str]]:
+    """Return each task with each configuration that it has a value under."""
+    pairs = pl.concat(
+        table.select(pl.col("task", "configuration").cast(pl.String))
+        for table in (dataset.runs, dataset.aggregates)
+    )
+    rows: list[tuple[str, str]] = pairs.unique(maintain_order=True).rows()
+    return rows
 
 
 def _missing(
@@ -149,7 +183,7 @@ def _missing(
         twins = {*dataset.manifest.twins, *other.manifest.twins}
         # An only configuration may have another name in the other capture.
         judged |= {(row.task, row.baseline) for row in rows}
-        wanted = [(t, c) for t in other.tasks for c in other.configurations if c not in twins]
+        wanted = [(t, c) for t, c in _measured(other) if c not in twins]
     else:
         campaign = dataset.manifest.campaign
         tasks = [str(each["name"]) for each in campaign.get("tasks", ())]

@@ -81,6 +81,10 @@ def gate_brief(found: GateResult, *, failures_only: bool = False) -> Brief:
         lines += [
             ["-", f"{t} under {arm}: ran once, a first run: not judged"] for t, arm in found.once
         ]
+        lines += [
+            ["-", f"{t} under {arm}: not in the baseline: not judged"] for t, arm in found.added
+        ]
+        lines += [["-", line] for line in found.differences]
     return Brief(head=gate_sentence(found), lines=lines)
 
 
