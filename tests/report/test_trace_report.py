@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from captures import manifest
+from excise.capture.journal import Aggregate
+from excise.capture.manifest import Fact
 from excise.cost.call_tree import call_trees, function_costs
 from excise.events.dataset import Dataset
 from excise.events.imports import Imported, import_readings
-from excise.events.load import load_capture
+from excise.events.load import from_records, load_capture
 from excise.formats.model import Options
 from excise.formats.registry import read
 from excise.report.build import build_report, build_show
@@ -176,3 +179,73 @@ def test_failed_calls_and_threads_of_perf_trace_are_shown(tmp_path: Path) -> Non
     assert headings == ["System call", "Of", "Calls", "Failed", "Total", "Mean", "Min", "Max"]
     rows = {row[0].text: (row[2].value, row[3].value, row[4].value) for row in table.rows}
     assert rows == {"mmap": (8, 0, 256_000), "access": (1, 1, 26_000)}
+
+
+HOOKS = (
+    " 0)   0.500 us    |  security_inode_permission();\n"
+    " 0)   1.700 us    |  security_file_open();\n"
+    " 0)   0.700 us    |  security_inode_permission();\n"
+)
+
+
+def test_hooks_alone_are_drawn_below_their_task(tmp_path: Path) -> None:
+    report = build_report(_dataset(HOOKS, tmp_path))
+    for kind in ("flame", "icicle"):
+        chart = _chart(report, kind)
+        boxes = {row["function"]: row for row in chart.rows}
+        root = boxes.pop("trace")
+        assert (root["depth"], root["start"], root["end"], root["role"]) == (0, 0, 2_900, "other")
+        widths = {name: (box["depth"], box["end"] - box["start"]) for name, box in boxes.items()}
+        assert widths == {"security_file_open": (1, 1_700), "security_inode_permission": (1, 1_200)}
+        assert "no function inside another" in chart.caption
+        assert chart_spec(chart)["layer"]
+
+
+def test_a_capture_of_hooks_is_drawn_with_or_without_its_system_calls(tmp_path: Path) -> None:
+    def capture(*labels: str) -> Dataset:
+        rows = [
+            Aggregate(
+                task="ls",
+                configuration="selinux",
+                layer="hook",
+                event=hook,
+                labels=label,
+                metric="duration",
+                unit="ns",
+                count=calls,
+                mean=mean,
+            )
+            for label in labels
+            for hook, calls, mean in (("file_open", 2.0, 300.0), ("inode_permission", 10.0, 40.0))
+        ]
+        fact = Fact(name="trace.backend", value="function_graph")
+        return from_records(rows, name="t", manifest=manifest(host_facts=[fact]))
+
+    rows = _chart(build_report(capture("")), "flame").rows
+    assert [(row["function"], row["depth"], row["end"] - row["start"]) for row in rows] == [
+        ("ls", 0, 1000),
+        ("file_open", 1, 600),
+        ("inode_permission", 1, 400),
+    ]
+    found = _chart(build_report(capture("syscall=openat", "syscall=stat")), "flame").rows
+    assert [(row["function"], row["depth"]) for row in found] == [
+        ("ls", 0),
+        *(
+            pair
+            for call in ("openat", "stat")
+            for pair in ((call, 1), ("file_open", 2), ("inode_permission", 2))
+        ),
+    ]
+
+
+def test_a_trace_that_only_counts_says_why_there_is_no_flame_graph(tmp_path: Path) -> None:
+    rows = [
+        Aggregate(
+            task="ls", configuration="c", layer="hook", event="file_open", metric="count",
+            unit="1", count=7.0,
+        )
+    ]  # fmt: skip
+    fact = Fact(name="trace.backend", value="function")
+    report = build_report(from_records(rows, name="t", manifest=manifest(host_facts=[fact])))
+    assert [chart for chart in report.charts() if chart.kind == "flame"] == []
+    assert "tells no durations" in " ".join(report.paragraphs("plain"))

@@ -6,8 +6,8 @@ total is its self and its children's totals, but for what a trace lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import polars as pl
@@ -27,6 +27,8 @@ from excise.formats.trace_rows import (
 )
 
 TRACE_LAYERS: Final = frozenset({HOOK, LSM, FUNCTION, SYSCALL, EVENT, PATH})
+TRACED_BY: Final = "trace.backend"
+"""Fact of a capture that `excise trace` made."""
 _TOTALS: Final = ("duration", "samples", "inclusive")
 
 
@@ -116,6 +118,8 @@ class Bucket:
 
 def is_trace(dataset: Dataset) -> bool:
     """Return whether the dataset holds rows of a trace or profile, not only of a table of costs."""
+    if any(fact.name == TRACED_BY for fact in dataset.manifest.host_facts):
+        return True
     rows = dataset.aggregates
     return bool(
         rows.filter(
@@ -152,6 +156,67 @@ def call_trees(dataset: Dataset) -> list[CallTree]:
         for (task, configuration, unit), nodes in grouped.items()
     ]
     return sorted(trees, key=lambda tree: -tree.total)
+
+
+def flat_trees(dataset: Dataset) -> list[CallTree]:
+    """Return trees of a trace in which no function was seen inside another, rooted at their tasks.
+
+    Functions stand in their task, hooks in the system call that they were called in where the trace
+    tells. None where the trace has no durations.
+    """
+    trees = [_rooted(tree) for tree in call_trees(dataset)] or _hook_trees(dataset)
+    return sorted((tree for tree in trees if tree.total), key=lambda tree: -tree.total)
+
+
+def _rooted(tree: CallTree) -> CallTree:
+    return replace(tree, roots=(_parent(tree.task, tree.roots),))
+
+
+def _parent(name: str, inside: Iterable[CallNode]) -> CallNode:
+    """Return a node that took what is inside it, and nothing of its own."""
+    children = tuple(sorted((_deeper(node) for node in inside), key=_order))
+    return CallNode(
+        function=name,
+        depth=0,
+        calls=1.0,
+        total=sum(node.total for node in children),
+        own=0.0,
+        children=children,
+    )
+
+
+def _deeper(node: CallNode) -> CallNode:
+    return replace(
+        node, depth=node.depth + 1, children=tuple(_deeper(each) for each in node.children)
+    )
+
+
+def _hook_trees(dataset: Dataset) -> list[CallTree]:
+    """Return trees of hooks from their sums, where the trace kept no paths."""
+    rows = dataset.aggregates.filter(pl.col("metric") == "duration", pl.col("layer") == HOOK)
+    found: dict[tuple[str, str, str], dict[str | None, list[CallNode]]] = {}
+    for row in rows.iter_rows(named=True):
+        calls = row["count"] or 0.0
+        total = row["sum"] if row["sum"] is not None else calls * (row["mean"] or 0.0)
+        node = CallNode(
+            function=row["event"], depth=0, calls=calls, total=total, own=total, security=True
+        )
+        key = (row["task"], row["configuration"], row["unit"])
+        syscall = labels_of(row["labels"]).get(SYSCALL)
+        found.setdefault(key, {}).setdefault(syscall, []).append(node)
+    return [
+        CallTree(task=task, configuration=configuration, unit=unit, roots=(_task_of(task, calls),))
+        for (task, configuration, unit), calls in found.items()
+    ]
+
+
+def _task_of(task: str, calls: Mapping[str | None, list[CallNode]]) -> CallNode:
+    inside = [
+        node
+        for syscall, hooks in calls.items()
+        for node in (hooks if syscall is None else [_parent(syscall, hooks)])
+    ]
+    return _parent(task, inside)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from excise.cost.call_tree import (
     CallTree,
     FunctionCost,
     call_trees,
+    flat_trees,
     function_costs,
     histograms,
     is_trace,
@@ -19,7 +20,7 @@ from excise.cost.call_tree import (
 from excise.cost.summary import TaskSummary
 from excise.cost.trace_counts import TraceCount, event_counts, syscall_counts
 from excise.events.dataset import Dataset
-from excise.report.model import Block, Cell, Column, Section, Table, file_safe
+from excise.report.model import Block, Cell, Column, Paragraph, Section, Table, file_safe
 from excise.report.tables import DASH, value_cell
 from excise.report.trace_pictures import heat_chart, histogram_chart, tree_charts
 
@@ -28,6 +29,7 @@ MAX_TREES: Final = 4
 MAX_NODES: Final = 120
 LEAST_SHARE: Final = 0.001
 """Nodes that take less of their tree are added up in one line."""
+_UNTIMED: Final = "No flame graph: this trace counts calls and tells no durations."
 
 
 def untraced(rows: Sequence[TaskSummary], dataset: Dataset) -> list[TaskSummary]:
@@ -47,7 +49,8 @@ def trace_sections(dataset: Dataset, *, pictures: bool = False) -> list[Section]
     if not is_trace(dataset):
         return []
     sections = []
-    if costs := function_costs(dataset):
+    costs = function_costs(dataset)
+    if costs:
         blocks: list[Block] = [functions_table(costs)]
         if pictures and (heat := heat_chart(costs)):
             blocks.append(heat)
@@ -66,7 +69,17 @@ def trace_sections(dataset: Dataset, *, pictures: bool = False) -> list[Section]
             if pictures:
                 found += tree_charts(tree)
         sections.append(Section(heading="Call trees", blocks=found))
+    elif pictures and costs:
+        sections.append(Section(heading="Call trees", blocks=_flat_pictures(dataset)))
     return sections
+
+
+def _flat_pictures(dataset: Dataset) -> list[Block]:
+    """Return pictures of a trace without functions inside others, or say why there are none."""
+    charts: list[Block] = []
+    for tree in flat_trees(dataset)[:MAX_TREES]:
+        charts += tree_charts(tree, flat=True)
+    return charts or [Paragraph(text=_UNTIMED)]
 
 
 def trace_data(dataset: Dataset) -> dict[str, Any]:

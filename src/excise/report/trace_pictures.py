@@ -11,6 +11,7 @@ from excise.report.tables import shown
 
 _LEAST: Final = 0.0005
 """A function that took less of its tree is no visible box."""
+_FLAT: Final = "side by side in the task: the trace has no function inside another"
 HEAT_HOOKS: Final = 24
 HEAT_TASKS: Final = 16
 HISTOGRAMS: Final = 10
@@ -18,8 +19,13 @@ _BOXES: Final = 1500
 _SECURITY_LAYERS: Final = ("hook", "lsm")
 
 
-def tree_charts(tree: CallTree) -> list[Chart]:
-    """Return the flame graph and the icicle of a tree; none where it took nothing."""
+def tree_charts(tree: CallTree, *, flat: bool = False) -> list[Chart]:
+    """Return the flame graph and the icicle of a tree; none where it took nothing.
+
+    Args:
+        tree: The tree.
+        flat: Whether its functions stand in their task as the trace has no callers of them.
+    """
     rows = _boxes(tree)
     if not rows:
         return []
@@ -38,8 +44,8 @@ def tree_charts(tree: CallTree) -> list[Chart]:
             title=f"{title} of {tree.task}",
             rows=rows,
             unit=tree.unit,
-            caption=f"Functions called in {tree.task}, each as wide as it took, callers {where}; "
-            f"{words}",
+            caption=f"Functions called in {tree.task}, each as wide as it took, "
+            + (_FLAT if flat else f"callers {where}; {words}"),
             axis="total" if tree.unit != "samples" else "samples",
         )
         for kind, title, where in kinds
