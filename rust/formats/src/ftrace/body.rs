@@ -1,5 +1,5 @@
 //! What stands behind the columns of a line: a call, its end, or an event among them.
-use super::line::{Body, Extra};
+use super::fields::{Body, Extra};
 
 /// Take it apart; None if it is none of these.
 pub(super) fn parse(text: &[u8]) -> Option<Body<'_>> {

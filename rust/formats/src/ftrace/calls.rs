@@ -1,6 +1,6 @@
 //! Calls as they begin and end: a stack for each task, and what is summed up of it.
+use super::fields::{Extra, Fields};
 use super::graph::{Fault, Graph, Place};
-use super::line::{Extra, Fields};
 use super::rows::{Call, CallRow, Class, IN_INTERRUPT, NONE, NO_SYSCALL};
 use super::syscalls;
 use super::tasks::{Frame, Marks, Task};

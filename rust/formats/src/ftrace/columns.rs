@@ -1,6 +1,6 @@
 //! Columns of a line: time, CPU, task, flags and duration, each of which may be switched off.
 use super::body;
-use super::line::{Body, Fields};
+use super::fields::{Body, Fields};
 
 pub(super) fn blanks(text: &[u8]) -> usize {
     const EIGHT: [u8; 8] = [b' '; 8];

@@ -1,7 +1,7 @@
 //! One line of a trace of events, as `trace`, `trace_pipe` and `trace-cmd report` print it:
 //! `comm-pid (tgid) [cpu] flags time: event: fields`.
 use super::columns::{duration, number, pid, seconds, tell_interrupt, with_body};
-use super::line::{Body, Fields};
+use super::fields::{Body, Fields};
 
 /// Take a line of events apart.
 pub fn parse(line: &[u8]) -> Option<Fields<'_>> {
@@ -93,7 +93,7 @@ fn text(rest: &[u8]) -> Body<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::line::Extra;
+    use super::super::fields::Extra;
     use super::*;
 
     fn fields(line: &str) -> Fields<'_> {

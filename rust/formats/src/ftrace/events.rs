@@ -1,7 +1,7 @@
 //! Events among functions, or alone: system calls, probes, and calls of the function tracer.
 use super::calls::resume;
+use super::fields::{Extra, Fields};
 use super::graph::{Graph, Place};
-use super::line::{Extra, Fields};
 use super::rows::{Call, IN_INTERRUPT, MAX_ROWS, NAMED_SYSCALL, NONE, NO_SYSCALL};
 use super::syscalls;
 use super::tasks::Served;

@@ -1,7 +1,8 @@
 //! function_graph text, piece by piece: stacks by task, and what their functions took.
 use std::collections::BTreeMap;
 
-use super::line::{parse, Body, Fields, Line};
+use super::fields::{Body, Fields, Line};
+use super::line::parse;
 use super::rows::{Tables, NONE};
 use super::tasks::{Frame, Tasks};
 

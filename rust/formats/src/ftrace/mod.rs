@@ -6,6 +6,7 @@ mod calls;
 mod columns;
 mod event_line;
 mod events;
+mod fields;
 mod graph;
 mod histogram;
 mod index;
@@ -14,10 +15,11 @@ mod rows;
 mod syscalls;
 mod tasks;
 
+pub use fields::{Body, Extra, Fields, Line};
 pub use graph::{Fault, Graph, Losses, Options, Report, MAX_LINE_BYTES};
 pub use histogram::{bucket, lower, Histogram};
 pub use index::Names;
-pub use line::{parse, Body, Extra, Fields, Line};
+pub use line::parse;
 pub use rows::{
     Call, CallRow, Class, Context, Path, Row, Sums, Tables, IN_INTERRUPT, MAX_ROWS, NAMED_SYSCALL,
     NONE, NO_SYSCALL, OTHER,
