@@ -138,6 +138,37 @@ def test_guests_that_are_there_do_not_run_again(
     assert (outcomes[0], ran, told) == (kept["none"], ["yama"], outcomes[1:])
 
 
+SIDE_BY_SIDE = """
+import polars
+from excise.errors import HostError
+from excise.lab import GuestFailure, jobs, preset_jobs, Machine
+
+def run_job(job, *, on_stage, stop):
+    print("begun", flush=True)
+    stop.wait()
+    return GuestFailure(configuration=job.configuration, error=HostError("ended"))
+
+jobs.run_job = run_job
+planned = preset_jobs(Machine(), presets=["none", "yama", "landlock"])
+try:
+    jobs.run_all(planned, parallel=2, on_result=lambda each: print("told", each, flush=True))
+except KeyboardInterrupt:
+    print("heard", flush=True)
+"""
+
+
+def test_ctrl_c_ends_guests_that_run_side_by_side_and_makes_no_failures_of_them() -> None:
+    """Polars has SIGINT restart what the main thread waits in."""
+    words = [sys.executable, "-c", SIDE_BY_SIDE]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    with ended(process):
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=PATIENCE_S)
+    assert rest == "heard\n"
+
+
 @pytest.mark.parametrize("at", [0.1, 0.5, 0.9])
 def test_a_guest_whose_lines_were_cut_short_runs_again(
     tmp_path: Path, kernel: Kernel, at: float

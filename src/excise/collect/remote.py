@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from excise.collect.waiting import result_of
 from excise.errors import HostError
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ class RemoteMachine:
         """Do work on the connection's thread and wait for it."""
         future = self.begin(work)
         try:
-            return future.result()
+            return result_of(future)
         except BaseException:
             future.cancel()
             raise

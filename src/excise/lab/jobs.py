@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from excise.collect.waiting import result_of
 from excise.errors import ExciseError
 from excise.lab.configurations import Preset
 from excise.lab.machine import Machine
@@ -127,7 +128,7 @@ def run_all(
     with ThreadPoolExecutor(max_workers=parallel) as pool:
         futures = [pool.submit(run_one, job) for job in jobs]
         try:
-            return [future.result() for future in futures]
+            return [result_of(future) for future in futures]
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)

@@ -41,6 +41,7 @@ from excise.collect.remote_console import (
     ProgramLine,
     SerialLine,
 )
+from excise.collect.waiting import result_of
 from excise.errors import HostError, SpecError, UsageError
 from excise.units import parse_seconds
 
@@ -272,7 +273,7 @@ class ConsoleSession:
         for visit in visits:
             for head in visit.heads:
                 self._running = self._pool.submit(self._measure, head)
-                yield self._running.result()
+                yield result_of(self._running)
                 self._running = None
 
     def stop(self) -> list[Run]:
@@ -284,7 +285,7 @@ class ConsoleSession:
         if running is None:
             return []
         try:
-            return [running.result()]
+            return [result_of(running)]
         except KeyboardInterrupt:
             self._running = running
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from excise.capture.store import Capture
 from excise.clock import Clock
 from excise.collect.host import host_facts
 from excise.collect.probe import probe_path
+from excise.collect.waiting import first_of
 from excise.errors import EffectError, ExciseError
 from excise.lab import kernels
 from excise.lab.effects import require_effects
@@ -36,8 +37,6 @@ from excise.lab.run import choose_accelerator
 
 if TYPE_CHECKING:
     from excise.campaign.targets.model import StageListener
-
-_POLL_S = 0.1
 
 
 def _tell_nobody(_configuration: str, _stage: str) -> None:
@@ -193,13 +192,10 @@ class LabSession:
         self._pool.shutdown(cancel_futures=True)
 
     def _next(self) -> _Visited:
-        """Wait for a guest to end; an interrupt strikes between two looks."""
-        while True:
-            ended, _ = wait(self._running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
-            if ended:
-                future = ended.pop()
-                self._running.discard(future)
-                return future.result()
+        """Wait for a guest to end."""
+        future: Future[_Visited] = first_of(self._running).pop()
+        self._running.discard(future)
+        return future.result()
 
     def _visit(self, visit: Visit, operations: Mapping[str, int]) -> _Visited:
         """Plan, boot and record a guest. Here no interrupt strikes between the last two."""

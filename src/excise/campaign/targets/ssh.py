@@ -39,6 +39,7 @@ from excise.collect.remote_facts import (
 )
 from excise.collect.remote_launcher import PROBE_NAME, RemoteLauncher
 from excise.collect.remote_probe import ForeignProbe, ask_remote_probe, probe_for, try_probe
+from excise.collect.waiting import result_of
 from excise.errors import ExciseError, HostError
 from excise.units import parse_seconds
 
@@ -254,7 +255,7 @@ class SshSession:
             for head in visit.heads:
                 if head.sequence not in visit.recorded:
                     self._running = self._pool.submit(self._measure, head)
-                    yield self._running.result()
+                    yield result_of(self._running)
                     self._running = None
         self._standing = None
 
@@ -269,7 +270,7 @@ class SshSession:
             with suppress(ExciseError):
                 self._launcher.kill()
         try:
-            run = running.result()
+            run = result_of(running)
         except ExciseError:
             run = None  # lost with the connection, or ended by us: it is measured anew
         self._running = None
