@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.options import JsonOption, print_json, read_input, refuse_idle
 from excise.errors import FormatError, UsageError
 from excise.files import FileOnDisk
+from excise.units import counted
 
 if TYPE_CHECKING:
-    from excise.events.imports import Imported
+    from excise.events.imports import Imported, Named
     from excise.formats.model import Options, Reading
 
 LOSSES_TOLD: Final = 10
 
 
 def import_(
+    context: typer.Context,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -60,36 +62,48 @@ def import_(
     Example: excise import uart.log -o board.excise    or    perf ... | excise import -
     """
     if list_formats:
-        from excise.formats.registry import FORMATS
-
-        for known in FORMATS:
-            typer.echo(f"{known.name:<18} {known.title}")
+        reading = ("files", "output", "format_name", "configuration", "task", "clock_hz")
+        refuse_idle(context, reading, "not for --list, which reads no file")
+        _list_formats(as_json=as_json)
         return
     if not files:
         raise UsageError("no file was given", hint="excise import FILE, or - for standard input")
     if clock_hz is not None and not 0 < clock_hz < float("inf"):
         raise UsageError(f"--clock-hz {clock_hz:g}: a frequency is above zero and finite")
     from excise.capture.store import require_free
-    from excise.events.imports import import_readings
+    from excise.events.imports import import_readings, named_once
     from excise.formats.model import Options
 
-    arms = _one_each(configuration, files)
+    named = named_once(list(zip(files, _one_each(configuration, files), strict=True)))
+    once = [each for each in named if each.same_as is None]
+    copies: dict[str, str] = {}
     path = Path(output or f"{Path(files[0]).name if files[0] != '-' else 'stdin'}.excise")
     require_free(path)
     found: list[dict[str, Any]] = []
 
-    def imported(name: str, arm: str | None) -> Imported:
-        options = Options(source=name, configuration=arm, task=task, clock_hz=clock_hz)
-        each = _read(name, options, format_name)
-        found.append(_summary(each.reading))
-        return each
+    def imported(each: Named) -> Imported:
+        options = Options(
+            source=each.name, configuration=each.configuration, task=task, clock_hz=clock_hz
+        )
+        done = _read(each.name, options, format_name)
+        found.append({"name": each.name, **_summary(done.reading)})
+        return done
 
-    import_readings(path, map(imported, files, arms))
+    import_readings(path, map(imported, once), on_copy=copies.__setitem__)
+    again = {each.name: each.same_as for each in named if each.same_as is not None}
     if as_json:
-        print_json({"capture": str(path), "files": found})
+        print_json({"capture": str(path), "files": found, "read_once": again, "copies": copies})
         return
-    for name, summary in zip(files, found, strict=True):
-        _tell(name, summary)
+    for summary in found:
+        _tell(summary)
+    for name, first in again.items():
+        typer.echo(f"{name}: the same file as {first}, read once", err=True)
+    for name, first in copies.items():
+        typer.echo(
+            f"{name}: holds the same bytes as {first}; both are counted. If one is a copy, import "
+            "it without",
+            err=True,
+        )
     typer.echo(f"Wrote {path}", err=True)
 
 
@@ -107,11 +121,22 @@ def _read(name: str, options: Options, format_name: str | None) -> Imported:
     return Imported(name=name, data=data, reading=reading)
 
 
-def _tell(name: str, found: dict[str, Any]) -> None:
+def _list_formats(*, as_json: bool) -> None:
+    from excise.formats.registry import FORMATS
+
+    if as_json:
+        print_json([{"name": known.name, "title": known.title} for known in FORMATS])
+        return
+    for known in FORMATS:
+        typer.echo(f"{known.name:<18} {known.title}")
+
+
+def _tell(found: dict[str, Any]) -> None:
     """Print what was read on standard output, and what was lost on standard error."""
     typer.echo(
-        f"{name}: {found['format']}: {found['runs']} runs, {found['events']} events, "
-        f"{found['aggregates']} table rows, {found['lost']} lost"
+        f"{found['name']}: {found['format']}: {counted(found['runs'], 'run')}, "
+        f"{counted(found['events'], 'event')}, {counted(found['aggregates'], 'table row')}, "
+        f"{found['lost']} lost"
     )
     losses = found["losses"]
     for loss in losses[:LOSSES_TOLD]:

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -18,6 +18,8 @@ from excise.files import read_stream, read_whole
 from excise.units import parse_count, parse_percentage
 
 if TYPE_CHECKING:
+    from typer._click import Parameter
+
     from excise.events.dataset import Dataset
     from excise.report.model import Report
 
@@ -125,6 +127,47 @@ def _margin(text: str) -> float:
     if ratio < 0:
         raise UsageError("a margin is not below zero")
     return ratio
+
+
+def refuse_idle(
+    context: typer.Context, names: Sequence[str], why: str, *, hint: str | None = None
+) -> None:
+    """Refuse what stands on the command line and would have no effect beside the rest of it.
+
+    Args:
+        context: The call.
+        names: Parameters that would have none.
+        why: What they are, so that they have none, such as "of boots, and none was given".
+        hint: What would give them one.
+
+    Raises:
+        UsageError: One of them was given.
+    """
+    idle = [
+        _words_of(parameter)
+        for parameter in context.command.params
+        if parameter.name and parameter.name in names and _is_given(context, parameter.name)
+    ]
+    if idle:
+        *before, last = idle
+        listed = f"{', '.join(before)} and {last}" if before else last
+        leave = f"eave {'them' if before else 'it'} out"
+        raise UsageError(
+            f"{listed} {'are' if before else 'is'} {why}",
+            hint=f"{hint}, or l{leave}" if hint else f"L{leave}",
+        )
+
+
+def _words_of(parameter: Parameter) -> str:
+    """Return what help calls a parameter: an option in its long form, an argument by its word."""
+    if parameter.param_type_name == "option":
+        return max(parameter.opts, key=len)
+    return (parameter.metavar or str(parameter.name)).strip("[].")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def parse_counts(text: str) -> list[int]:

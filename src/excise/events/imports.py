@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from excise.capture.journal import Record, encode
 from excise.capture.manifest import Fact, Manifest, Source
 from excise.capture.store import RAW, Capture, new_id, now, sha256_of
 from excise.clock import Clock
-from excise.errors import FormatError
+from excise.errors import FormatError, UsageError
 from excise.files import FileOnDisk, lacks_room, unwritable
 from excise.formats.model import Reading
 
@@ -37,7 +37,64 @@ class Imported:
     reading: Reading
 
 
-def import_readings(path: Path, files: Iterable[Imported]) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A file as a user named it.
+
+    Attributes:
+        name: The name, or `-`.
+        configuration: Configuration given for it, None where its format is to tell it.
+        same_as: The name of the same file where it was named before, so that it is not read again.
+    """
+
+    name: str
+    configuration: str | None = None
+    same_as: str | None = None
+
+
+def named_once(files: Sequence[tuple[str, str | None]]) -> list[Named]:
+    """Return files in the order named, each with whether it was named before, by any name.
+
+    Its runs are there once however often it is named: counted twice, they would be twice as many
+    as were made, and differences look surer than they are.
+
+    Args:
+        files: Name and configuration of each.
+
+    Raises:
+        UsageError: The same file is named under two configurations.
+    """
+    first: dict[tuple[int, int] | str, Named] = {}
+    found = []
+    for name, configuration in files:
+        before = first.get(_identity(name))
+        if before is not None and before.configuration != configuration:
+            raise UsageError(
+                f"is given as {before.configuration!r} and as {configuration!r}",
+                source=name,
+                hint="What ran under one configuration did not run under the other: name it once",
+            )
+        same_as = before.name if before is not None else None
+        found.append(Named(name=name, configuration=configuration, same_as=same_as))
+        first.setdefault(_identity(name), found[-1])
+    return found
+
+
+def _identity(name: str) -> tuple[int, int] | str:
+    """Return what is the same for all names of one file; its name where nothing tells."""
+    try:
+        state = Path(name).stat() if name != "-" else None
+    except OSError:
+        return name
+    return (state.st_dev, state.st_ino) if state is not None else name
+
+
+def import_readings(
+    path: Path,
+    files: Iterable[Imported],
+    *,
+    on_copy: Callable[[str, str], None] | None = None,
+) -> Path:
     """Write what was read from foreign files as a capture.
 
     Sequence and run numbers are given anew, so that several files make one capture. The files are
@@ -47,13 +104,15 @@ def import_readings(path: Path, files: Iterable[Imported]) -> Path:
     Args:
         path: Capture folder to make.
         files: The files, at least one.
+        on_copy: Called with the names of a file that holds what another one holds, and of that
+            one: both are counted, as two short runs may well print the same.
 
     Raises:
         FormatError: If no file held any row, or one was changed since.
         OutputError: If the capture cannot be written.
     """
     with _spool(path) as spool:
-        gathered = _Gathered(spool, path=path)
+        gathered = _Gathered(spool, path=path, on_copy=on_copy)
         imports = iter(files)
         while (imported := next(imports, None)) is not None:
             gathered.add(imported)
@@ -96,10 +155,14 @@ class _Gathered:
         raw: Bytes of each file or where it is, by its name in the capture.
     """
 
-    def __init__(self, spool: BinaryIO, *, path: Path) -> None:
+    def __init__(
+        self, spool: BinaryIO, *, path: Path, on_copy: Callable[[str, str], None] | None = None
+    ) -> None:
         self.raw: dict[str, bytes | FileOnDisk] = {}
         self._spool = spool
         self._path = path
+        self._on_copy = on_copy
+        self._by_digest: dict[str, str] = {}
         self._names: list[str] = []
         self._sources: list[Source] = []
         self._clocks: dict[str, Clock] = {}
@@ -116,9 +179,11 @@ class _Gathered:
         name = _raw_name(imported.name, self.raw)
         self.raw[name] = imported.data
         self._names.append(imported.name)
-        self._sources.append(
-            Source(path=f"{RAW}/{name}", format=reading.format, sha256=_digest(imported.data))
-        )
+        digest = _digest(imported.data)
+        self._sources.append(Source(path=f"{RAW}/{name}", format=reading.format, sha256=digest))
+        original = self._by_digest.setdefault(digest, imported.name)
+        if original != imported.name and self._on_copy is not None:
+            self._on_copy(imported.name, original)
         self._clocks.update({clock.name: clock for clock in (reading.clock, *reading.clocks)})
         self._facts.update({fact.name: fact for fact in reading.facts})
         self._notes.update(dict.fromkeys(reading.notes))
