@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from excise.attest.verifier import Records, open_database, rotate
+from excise.evidence.cbor import Tag, write_cbor
+from excise.evidence.corim import read_corim
+from excise.evidence.corim.schema import TAG_COMID
 from excise.evidence.ear import sign_ear
 from in_process import Program
 from token_builders import (
@@ -113,11 +117,67 @@ def test_which_part_of_a_device_is_unknown_is_told(folder: Path, excise: Program
     assert f"none for the implementation {'07' * 32}" in excise(*words, stdin=other).stdout
 
 
-def test_a_comid_is_told_from_a_corim(folder: Path, excise: Program, shared_vectors: Path) -> None:
+def test_a_comid_alone_is_shown_and_told_from_a_corim(
+    excise: Program, shared_vectors: Path
+) -> None:
     comid = shared_vectors / "corim/veraison__corim/comid__testcases__comid-1.cbor"
     done = excise("corim", "show", comid)
+    assert done.returncode == 0
+    assert set(json.loads(done.stdout)) >= {"tag-identity", "triples"}
+    assert "a CoMID, one tag of a CoRIM: nothing signs it" in done.stderr
+    done = excise("corim", "check", comid)
     assert done.returncode == 3
     assert "is a CoMID, one tag of a CoRIM, and no CoRIM" in done.stderr
+
+
+@pytest.mark.parametrize("wrapped", ["map", "tag", "tag of bytes"])
+def test_a_comid_is_known_in_each_form_that_it_stands_in(
+    folder: Path, excise: Program, wrapped: str
+) -> None:
+    content = read_corim(corim()).comids[0].content
+    whole = write_cbor(Tag(TAG_COMID, content))
+    forms = {
+        "map": write_cbor(content),
+        "tag": whole,
+        "tag of bytes": write_cbor(Tag(TAG_COMID, write_cbor(content))),
+    }
+    (folder / "comid").write_bytes(forms[wrapped])
+    done = excise("corim", "show", "comid")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(excise("corim", "show", "qemu.cbor").stdout)
+    assert json.loads(done.stdout) == shown["tags"][0]
+    assert "is a CoMID" in excise("corim", "check", "comid").stderr
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_a_folder_in_place_of_a_corim_is_told_to_be_one(
+    folder: Path, excise: Program, command: str
+) -> None:
+    (folder / "refs").mkdir()
+    done = excise("corim", command, "refs")
+    assert done.returncode == 3
+    assert "refs: is a folder, and one CoRIM is wanted. Name a file in it" in done.stderr
+
+
+@pytest.mark.parametrize("place", [".", "refs", "new/refs"])
+def test_templates_that_find_no_room_leave_nothing_behind(
+    folder: Path, excise: Program, place: str
+) -> None:
+    words = ("corim", "new", place, "--build", "b", "--implementation-id", "i" * 32)
+    words += ("--component", f"PRoT={'00' * 32}", "--key", "key.pem")
+    (folder / "refs").mkdir()
+    before = sorted(folder.rglob("*"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (900, hard))  # enough for the manifest alone
+    try:
+        done = excise(*words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (done.returncode, done.stdout) == (4, "")
+    assert f"{place}: cannot be written (File too large)" in done.stderr
+    assert sorted(folder.rglob("*")) == before
+    assert excise(*words).returncode == 0
+    assert len(list((folder / place).glob("*b.json"))) == 3
 
 
 def test_a_refused_corim_is_named_by_its_file(folder: Path, excise: Program) -> None:

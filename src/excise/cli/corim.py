@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.options import JsonOption, print_json, read_input, refuse_idle
 from excise.cli.verify import ReportOption, conclude
-from excise.errors import UsageError
+from excise.errors import FormatError, UsageError
 from excise.units import parse_hex
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ OutputOption = Annotated[
 
 @app.command("build")
 def build(
+    context: typer.Context,
     templates: Annotated[
         list[str],
         typer.Argument(
@@ -60,6 +61,10 @@ def build(
     from excise.evidence.cose_key import read_private_key
     from excise.report.write import open_output
 
+    if sign is None:
+        refuse_idle(
+            context, ("signer", "days"), "of a signature, and there is none", hint="Give --sign KEY"
+        )
     if as_json and output == "-":
         raise UsageError("--json and -o - both write to standard output")
     with open_output(output) as opened:
@@ -80,18 +85,23 @@ def build(
 
 @app.command("show")
 def show(
-    document: Annotated[str, typer.Argument(metavar="CORIM", help="A CoRIM; - for stdin.")],
+    document: Annotated[
+        str, typer.Argument(metavar="CORIM", help="A CoRIM, or a CoMID alone; - for stdin.")
+    ],
     as_json: JsonOption = False,  # noqa: ARG001 - it is JSON; with it errors are, too
 ) -> None:
     """Print a CoRIM as the JSON templates it could have been made of.
 
     Example: excise corim show imx-caam.cbor
     """
-    from excise.evidence.corim import MAX_CORIM_BYTES, read_corim
+    from excise.evidence.corim import is_comid, read_comid, read_corim
 
-    print_json(
-        read_corim(read_input(document, limit_bytes=MAX_CORIM_BYTES), source=document).as_json()
-    )
+    data = _document(document)
+    if is_comid(data):
+        print_json(read_comid(data, source=document).as_json())
+        typer.echo(f"{document}: a CoMID, one tag of a CoRIM: nothing signs it", err=True)
+        return
+    print_json(read_corim(data, source=document).as_json())
 
 
 @app.command("check")
@@ -116,7 +126,6 @@ def check(
     from excise.evidence.checks import AppraisalResult
     from excise.evidence.corim import (
         KNOWN_PROFILES,
-        MAX_CORIM_BYTES,
         CorimOptions,
         check_content,
         read_corim,
@@ -124,7 +133,7 @@ def check(
     )
     from excise.evidence.cose_key import read_key
 
-    corim = read_corim(read_input(document, limit_bytes=MAX_CORIM_BYTES), source=document)
+    corim = read_corim(_document(document), source=document)
     options = CorimOptions(
         keys=tuple(read_key(read_input(name), source=name) for name in key or ()),
         require_signed=not unsigned,
@@ -204,6 +213,23 @@ def implementation_id(text: str) -> bytes:
     if len(encoded) != 32:
         raise UsageError(f"--implementation-id has {len(encoded)} bytes, and 32 are wanted")
     return encoded
+
+
+def _document(name: str) -> bytes:
+    """Return the bytes of a CoRIM.
+
+    Raises:
+        FormatError: It cannot be read, is too large, or is a folder.
+    """
+    from excise.evidence.corim import MAX_CORIM_BYTES
+
+    if name != "-" and Path(name).is_dir():
+        raise FormatError(
+            "is a folder, and one CoRIM is wanted",
+            source=name,
+            hint="Name a file in it; excise corim build makes a CoRIM of a folder of templates",
+        )
+    return read_input(name, limit_bytes=MAX_CORIM_BYTES)
 
 
 def _component(text: str, signer: bytes) -> dict[str, Any]:

@@ -155,14 +155,13 @@ def _manifest(
 ) -> Corim:
     value = read_cbor(data, tags=ALL_TAGS)
     if isinstance(value, Tag):
-        if value.number != TAG_CORIM:
+        if value.number not in (TAG_CORIM, TAG_COMID):
             raise FormatError(f"tag {value.number}, where {TAG_CORIM} is expected", field="tag")
+        if value.number == TAG_COMID:
+            raise _comid_alone()
         value = value.value
-    if isinstance(value, Mapping) and 0 not in value and 4 in value:
-        raise FormatError(
-            "is a CoMID, one tag of a CoRIM, and no CoRIM",
-            hint="cocli corim create puts it into one; excise corim build makes one of templates",
-        )
+    if _looks_like_comid(value):
+        raise _comid_alone()
     CORIM.check(value, "")
     comids, others = [], 0
     for index, held in enumerate(value[1]):
@@ -185,6 +184,27 @@ def _manifest(
     )
 
 
+def _looks_like_comid(value: object) -> bool:
+    return isinstance(value, Mapping) and 0 not in value and 4 in value
+
+
+def _comid_alone() -> FormatError:
+    return FormatError(
+        "is a CoMID, one tag of a CoRIM, and no CoRIM",
+        hint="cocli corim create puts it into one; excise corim build makes one of templates",
+    )
+
+
+def is_comid(data: bytes) -> bool:
+    """Return whether something is a CoMID that stands alone, going by its outermost structure."""
+    if first_tag(data) == TAG_COMID:
+        return True
+    try:
+        return _looks_like_comid(read_cbor(data, tags=ALL_TAGS))
+    except FormatError:
+        return False
+
+
 def _comid(held: Any, path: str) -> Comid | None:
     """Return the CoMID of one tag: #6.506(bytes), or bytes that hold #6.506(map)."""
     if isinstance(held, Tag) and isinstance(held.value, bytes):
@@ -200,6 +220,8 @@ def _comid(held: Any, path: str) -> Comid | None:
         if value.number != TAG_COMID:
             return None
         value = value.value
+        if isinstance(value, bytes):  # as it stands in a CoRIM, tag and all
+            value = read_cbor(value, tags=ALL_TAGS)
     try:
         COMID.check(value, "")
     except FormatError as error:

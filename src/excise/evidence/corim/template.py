@@ -7,9 +7,11 @@ their names: `comid-psa-refval-imx-caam.json` and `comid-psa-ta-imx-caam.json` a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -197,16 +199,24 @@ def psa_templates(
 
 
 def write_templates(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write templates by file name into a folder, which is made if need be.
+    """Write templates by file name into a folder, which is made if need be: all or none.
 
     Raises:
         OutputError: They cannot be written.
+        HostError: There is no room.
     """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name).write_text(json.dumps(content, indent=2) + "\n")
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".excise-") as held:
+            for name, content in files.items():
+                (Path(held) / name).write_text(json.dumps(content, indent=2) + "\n")
+            for name in files:
+                (Path(held) / name).replace(folder / name)
     except OSError as error:
+        with contextlib.suppress(OSError):  # Empty, as it was made for these files.
+            for each in missing:
+                each.rmdir()
         raise unwritable(error, source=folder) from error
 
 
