@@ -157,13 +157,13 @@ def test_own_records_are_part_of_the_catalogue(
             2,
             "not a whole number",
         ),
-        (["predict", "reference:tpm-hmac-2024", "--banks", "3"], 2, "no boot to predict with it"),
+        (["predict", "reference:tpm-hmac-2024", "--banks", "3"], 2, "Give the number of measure"),
         (
             ["predict", "reference:tpm-hmac-2024", "--banks", "3", "--entries", "9"],
             2,
             "without the costs of a TPM",
         ),
-        (["predict", "reference:tpm-hmac-2024", "--overlap", "50%"], 2, "tell the overlap"),
+        (["predict", "reference:tpm-hmac-2024", "--overlap", "50%"], 2, "told by the boots"),
         (
             ["predict", "--entries", "1", "--tpm", "reference:tpm-hmac-2024", "--mode", "fast"],
             2,

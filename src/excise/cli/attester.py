@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from excise.cli.options import CaOption, JsonOption, print_json, read_input, written_later
+from excise.cli.options import (
+    CaOption,
+    JsonOption,
+    print_json,
+    read_input,
+    refuse_idle,
+    written_later,
+)
 from excise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +29,7 @@ SignerKind = Literal["software", "tpm", "tpm-wrapped"]
 
 
 def attester(
+    context: typer.Context,
     url: Annotated[str, typer.Option("--url", metavar="URL", help="The verifier.")] = _DEFAULT_URL,
     no_server: Annotated[
         bool, typer.Option("--no-server", help="Make evidence for a random challenge, and stop.")
@@ -135,8 +143,15 @@ def attester(
     from excise.attest.attester import generate_key, parse_key
     from excise.capture.store import write_durably
 
+    _refuse_idle(context, generate=generate, references=references is not None)
     if result is not None and no_server:
         raise UsageError("without a verifier there is no result", hint="Leave --no-server out")
+    if no_server:
+        refuse_idle(
+            context, ("url", "verifier_key", "ca"), "of a verifier, and --no-server asks none"
+        )
+    if key == "software":
+        refuse_idle(context, ["tcti"], "of a key in a TPM", hint="Give --key tpm")
     if (pubx_hex or puby_hex) and key_hex is None:
         raise UsageError("--pubx-hex and --puby-hex are of a key", hint="Give --key-hex too")
     if generate:
@@ -162,6 +177,28 @@ def attester(
     if result is not None:
         write_durably(Path(result), f"{outcomes[-1].result}\n".encode())
     _conclude(outcomes, as_json=as_json)
+
+
+def _refuse_idle(context: typer.Context, *, generate: bool, references: bool) -> None:
+    """Refuse options of attestations where none is made.
+
+    Raises:
+        UsageError: There is one.
+    """
+    verifying = ("url", "no_server", "loop", "verifier_key", "ca", "output", "result")
+    if not references:
+        refuse_idle(
+            context, ["build"], "of templates, and none are written", hint="Give --write-references"
+        )
+    if generate:
+        made_of = ("key_hex", "pubx_hex", "puby_hex", "ta", "tee", "profile", "implementation")
+        refuse_idle(
+            context,
+            (*verifying, *made_of, "perf", "references", "build"),
+            "not for --generate-key, which makes a key and stops",
+        )
+    elif references:
+        refuse_idle(context, verifying, "not for --write-references, which attests nothing")
 
 
 @contextmanager

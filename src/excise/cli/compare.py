@@ -17,11 +17,13 @@ from excise.cli.options import (
     margin_of,
     open_dataset,
     print_report,
+    refuse_idle,
 )
 from excise.errors import UsageError
 
 
 def compare(
+    context: typer.Context,
     capture: CaptureArgument,
     other: Annotated[
         str | None,
@@ -68,6 +70,7 @@ def compare(
             hint="The first capture is the baseline",
         )
     if other is None:
+        refuse_idle(context, ["force"], "for two captures, and one was given")
         found = compare_configurations(
             first, baseline=baseline, metric=metric, margin_ratio=margin_ratio
         )

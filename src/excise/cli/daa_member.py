@@ -17,7 +17,15 @@ from excise.cli.daa_options import (
     message_bytes,
     say_rule,
 )
-from excise.cli.options import CaOption, JsonOption, checked, print_json, read_input, written_later
+from excise.cli.options import (
+    CaOption,
+    JsonOption,
+    checked,
+    print_json,
+    read_input,
+    refuse_idle,
+    written_later,
+)
 from excise.cli.verify import pcr_selection
 from excise.errors import UsageError
 
@@ -32,6 +40,7 @@ app = typer.Typer(no_args_is_help=True, help="Join a group, and sign as one of i
 
 @app.command("join")
 def join(
+    context: typer.Context,
     folder: FolderArgument,
     issuer: Annotated[
         str | None,
@@ -138,6 +147,7 @@ def join(
     """
     if [issuer, nonce, credential].count(None) != 2:
         raise UsageError("give one of --issuer, --nonce and --credential")
+    _refuse_idle(context, issuer=issuer, credential=credential, tpm=tpm)
     expected = _group(group)
     from excise.attest.daa.folders import folder_lock
     from excise.attest.daa.joining import join as ask
@@ -222,6 +232,28 @@ def sign(
         print_json({"signature": str(output), "pseudonym": pseudonym})
     else:
         typer.echo(f"Wrote {output}.")
+
+
+def _refuse_idle(
+    context: typer.Context, *, issuer: str | None, credential: str | None, tpm: str | None
+) -> None:
+    """Refuse options of another way to join.
+
+    Raises:
+        UsageError: There is one.
+    """
+    if credential is None:
+        refuse_idle(context, ["credential_signature"], "of a credential", hint="Give --credential")
+    else:
+        making = ("handle", "bind", "quoting", "replace", "clear", "owner_auth")
+        refuse_idle(context, making, "for a new key, and --credential is for the one there is")
+    if issuer is None:
+        proving = ("ca", "ek", "endorsement_auth", "ek_certificate")
+        refuse_idle(context, proving, "for joining over HTTP", hint="Give --issuer")
+        if credential is None:
+            refuse_idle(context, ["group"], "not looked at with --nonce")
+    if tpm is None:
+        refuse_idle(context, ["owner_auth"], "for a new key in a TPM", hint="Give --tpm")
 
 
 def _quote(

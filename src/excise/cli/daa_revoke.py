@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from excise.cli.daa_options import BasenameOption, basename_bytes
-from excise.cli.options import JsonOption, print_json, read_input
+from excise.cli.options import JsonOption, print_json, read_input, refuse_idle
 from excise.errors import UsageError
 
 
 def revoke(
+    context: typer.Context,
     list_file: Annotated[
         Path, typer.Argument(metavar="LIST", help="The list; made when it is not there.")
     ],
@@ -60,6 +61,8 @@ def revoke(
     kind = empty or ("keys" if secret_key is not None else "pseudonyms")
     if kind not in ("keys", "pseudonyms"):
         raise UsageError(f"--empty {kind!r} is neither keys nor pseudonyms")
+    if kind == "keys":
+        refuse_idle(context, ["basename"], "of pseudonyms, and this is a list of keys")
     if empty is not None and list_file.exists():
         raise UsageError("exists already", source=str(list_file))
     from excise.attest.daa.folders import folder_lock

@@ -16,6 +16,7 @@ from excise.cli.options import (
     open_dataset,
     parsed,
     print_json,
+    refuse_idle,
     require_no_other_form,
 )
 from excise.errors import CaptureError, Refused, UsageError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 def gate(
+    context: typer.Context,
     capture: CaptureArgument,
     baseline: Annotated[
         str,
@@ -66,6 +68,8 @@ def gate(
         require_no_other_form(as_json=as_json)
     dataset = open_dataset(capture)
     other = None if baseline in dataset.configurations else _other(baseline, dataset)
+    if other is None:
+        refuse_idle(context, ["force"], "for two captures, and the baseline is in the same one")
     result = judge(
         dataset,
         baseline=baseline,

@@ -16,6 +16,7 @@ from excise.cli.options import (
     parse_counts,
     parsed,
     print_report,
+    refuse_idle,
     split_words,
     write_report,
 )
@@ -31,6 +32,7 @@ def _mode_of(word: str) -> tuple[str, str]:
 
 
 def predict(
+    context: typer.Context,
     boots: Annotated[
         list[str] | None,
         typer.Argument(
@@ -154,9 +156,10 @@ def predict(
     from excise.cost.predict import fit_boots
     from excise.cost.predict_boots import boots_of
     from excise.cost.predict_known import known_cases
-    from excise.cost.what_if import WhatIf, split_boots
+    from excise.cost.what_if import WhatIf, require_configurations, split_boots
     from excise.report.predict import build_prediction
 
+    _refuse_idle(context, with_boots=bool(boots), with_entries=bool(entries))
     units = [open_tpm(name).units for name in tpm or []]
     what_if = WhatIf(
         entries=list(entries or ()),
@@ -173,6 +176,7 @@ def predict(
         measured = [
             boot for name in boots for boot in boots_of(open_dataset(name), task=task, modes=modes)
         ]
+        require_configurations(measured, modes)
         fitted, others = split_boots(measured, fitted=fit or [])
         model = fit_boots(fitted, units=units[0] if units else None, stage=stage)
         found = [
@@ -191,6 +195,35 @@ def predict(
     )
     write_report(report, output)
     print_report(report, format_name=format_name, as_json=as_json)
+
+
+def _refuse_idle(context: typer.Context, *, with_boots: bool, with_entries: bool) -> None:
+    """Refuse options that the rest of the command line leaves without an effect.
+
+    Raises:
+        UsageError: There is one.
+    """
+    if not with_boots:
+        refuse_idle(
+            context,
+            ("fit", "mode_of", "stage", "task"),
+            "of boots, and none was given",
+            hint="Name captures of boots, or reference:tpm-hmac-2024",
+        )
+        return
+    refuse_idle(
+        context,
+        ("overlap", "entry_work", "base"),
+        "told by the boots themselves",
+        hint="Predict from --tpm without boots",
+    )
+    if not with_entries:
+        refuse_idle(
+            context,
+            ("mode", "digest_cache", "banks"),
+            "for a number of entries, and none was given",
+            hint="Give the number of measurements: --entries 444",
+        )
 
 
 def _require_enough(*, units: Sequence[object], entries: Sequence[int]) -> None:

@@ -20,6 +20,7 @@ from excise.cli.options import (
     open_dataset,
     parsed,
     print_report,
+    refuse_idle,
     report_format,
     require_no_other_form,
     require_one_of,
@@ -37,6 +38,7 @@ def _picture(text: str) -> None:
 
 
 def report(
+    context: typer.Context,
     capture: CaptureArgument,
     output: Annotated[
         str | None,
@@ -89,6 +91,13 @@ def report(
     from excise.report.build import build_report
     from excise.report.write import ending_of, export_charts, format_of, open_output, render
 
+    if charts is None:
+        refuse_idle(
+            context,
+            ["chart_format"],
+            "of charts in a folder, and none was given",
+            hint="Give --charts",
+        )
     if brief:
         require_no_other_form(as_json=as_json)
         if output == "-":

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from excise.cli.daa_options import TpmOption
-from excise.cli.options import CaOption, JsonOption, print_json, read_input, written_later
+from excise.cli.options import (
+    CaOption,
+    JsonOption,
+    print_json,
+    read_input,
+    refuse_idle,
+    written_later,
+)
 from excise.cli.sensor_verifier import verifier
 from excise.errors import Refused, UsageError
 from excise.files import LIMIT_BYTES
@@ -158,6 +165,7 @@ def send(
 
 @app.command("transaction")
 def transaction(
+    context: typer.Context,
     verifier: VerifierOption,
     member: MemberOption,
     source: SourceOption = "/dev/video0",
@@ -196,6 +204,7 @@ def transaction(
         raise UsageError("--json and --perf both write to standard output")
     recorder = Recorder(file=sys.stdout, enabled=perf)
     if hand_over == "files":
+        refuse_idle(context, ["whole_log"], "how --hand-over files always does it")
         from excise.attest.sensor.by_files import FileHandOver
 
         steps = FileHandOver(

@@ -14,11 +14,13 @@ from excise.cli.options import (
     open_dataset,
     print_json,
     print_report,
+    refuse_idle,
 )
 from excise.errors import UsageError
 
 
 def show(
+    context: typer.Context,
     capture: Annotated[
         str | None,
         typer.Argument(
@@ -41,6 +43,11 @@ def show(
     Example: excise show demo.excise    or    excise show reference:lsmpmon-2008
     """
     if list_references:
+        refuse_idle(
+            context,
+            ("capture", "metric", "format_name", "private"),
+            "not for --list, which shows no capture",
+        )
         _list_references(as_json=as_json)
         return
     if capture is None:

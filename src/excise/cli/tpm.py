@@ -22,6 +22,7 @@ from excise.cli.options import (
     print_json,
     print_report,
     read_input,
+    refuse_idle,
     write_report,
 )
 from excise.cli.steps import steps_bar
@@ -213,6 +214,7 @@ def record(
 
 @app.command("compare")
 def compare(
+    context: typer.Context,
     tpm: Annotated[
         str | None,
         typer.Argument(
@@ -249,6 +251,9 @@ def compare(
     from excise.report.write import export_charts
 
     if everything:
+        refuse_idle(
+            context, ("tpm", "others", "charts", "output"), "not for --list, which ends then"
+        )
         known = [*catalogue(), *own_tpms()]
         print_report(build_catalogue(known), format_name=format_name, as_json=as_json)
         return

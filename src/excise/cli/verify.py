@@ -13,6 +13,7 @@ from excise.cli.options import (
     checked,
     print_json,
     read_input,
+    refuse_idle,
     report_written_later,
     write_report,
 )
@@ -170,6 +171,21 @@ def pcr_values(
     parts = [parse_pcr_argument(text) for text in arguments or []]
     parts += [read_pcr_path(Path(name), selection=chosen) for name in files or []]
     return merge_pcrs(parts)
+
+
+def refuse_selection_alone(context: typer.Context, files: list[str] | None) -> None:
+    """Refuse a selection where no file is there whose bare values it could tell apart.
+
+    Raises:
+        UsageError: It stands alone.
+    """
+    if not files:
+        refuse_idle(
+            context,
+            ["selection"],
+            "of a file of PCR values, and none was given",
+            hint="Give --pcrs",
+        )
 
 
 def appraise_quote(

@@ -20,11 +20,13 @@ from excise.cli.verify import (
     conclude,
     pcr_values,
     proven_values,
+    refuse_selection_alone,
 )
 from excise.errors import UsageError
 
 
 def eventlog(
+    context: typer.Context,
     log: Annotated[
         str,
         typer.Argument(
@@ -60,6 +62,7 @@ def eventlog(
     """
     from excise.evidence.eventlog_verify import verify_event_log
 
+    refuse_selection_alone(context, pcrs)
     values = pcr_values(pcr, pcrs, selection, quote_file)
     given, results = proven_values(values, quote_file, signature, key, nonce, allow_sha1=allow_sha1)
     if rtmr:

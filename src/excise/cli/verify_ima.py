@@ -27,6 +27,7 @@ from excise.cli.verify import (
     pcr_values,
     proven_values,
     read_policy,
+    refuse_selection_alone,
 )
 from excise.files import LIMIT_BYTES
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 
 def ima(
+    context: typer.Context,
     measurement_list: Annotated[
         str, typer.Argument(metavar="LIST", help="Binary or ascii list; - for standard input.")
     ],
@@ -88,6 +90,7 @@ def ima(
     """
     from excise.evidence.ima import verify_list
 
+    refuse_selection_alone(context, pcrs)
     values = pcr_values(pcr, pcrs, selection, quote_file)
     given, results = proven_values(values, quote_file, signature, key, nonce, allow_sha1=allow_sha1)
     compiled = read_policy(policy, exclude, file_key, policy_root)

@@ -19,11 +19,13 @@ from excise.cli.verify import (
     appraise_quote,
     conclude,
     pcr_values,
+    refuse_selection_alone,
 )
 from excise.errors import UsageError
 
 
 def quote(
+    context: typer.Context,
     attest: Annotated[
         str, typer.Argument(metavar="QUOTE", help="The quote, as tpm2_quote -m writes it.")
     ],
@@ -55,6 +57,7 @@ def quote(
     """
     if nonce and allow_empty_nonce:
         raise UsageError("--nonce and --allow-empty-nonce are both given", hint="Leave one out")
+    refuse_selection_alone(context, pcrs)
     given = pcr_values(pcr, pcrs, selection, attest)
     found = appraise_quote(
         attest,

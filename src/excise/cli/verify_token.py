@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from excise.cli.options import JsonOption, parsed, read_input
+from excise.cli.options import JsonOption, parsed, read_input, refuse_idle
 from excise.cli.verify import ReportOption, conclude
 from excise.errors import UsageError
 from excise.units import parse_seconds
@@ -67,6 +67,7 @@ AllowOption = Annotated[
 
 
 def token(
+    context: typer.Context,
     evidence: Annotated[
         str,
         typer.Argument(
@@ -116,6 +117,13 @@ def token(
     from excise.evidence.psa import verify_token
 
     _refuse_both(nonce, any_nonce=any_nonce)
+    if not corim:
+        refuse_idle(
+            context,
+            ("corim_key", "policy", "allow"),
+            "of reference values, and none were given",
+            hint="Give --corim",
+        )
     data = _evidence(read_input(evidence))
     wanted = policy_of(policy, allow or ())
     trust, store = _trust(key, mac_key, corim, corim_key, build)
@@ -123,6 +131,7 @@ def token(
     results: list[AppraisalResult] = []
     if is_collection(data):
         _refuse_psa_options(profile, mac_key, any_nonce=any_nonce)
+        refuse_idle(context, ["bound_instance"], "of PSA tokens, and this is CCA's")
         found = verify_cca_token(data, trust, nonce=challenge)
         results += found.results()
         if store is not None:

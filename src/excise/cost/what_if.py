@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from excise.cost.predict import (
@@ -65,9 +65,15 @@ class WhatIf:
                 f"boots tell the {' and the '.join(given)} themselves",
                 hint="Leave it out, or predict from --tpm without boots",
             )
-        if (others or self.banks is not None) and not self.entries:
+        needing = {
+            "another TPM": bool(others),
+            "a number of banks": self.banks is not None,
+            "a mode": bool(self.modes),
+            "the digest cache": self.digest_cache_ratio is not None,
+        }
+        if (asked := [name for name, is_set in needing.items() if is_set]) and not self.entries:
             raise UsageError(
-                "another TPM or number of banks, and no boot to predict with it",
+                f"{' and '.join(asked)}, and no boot to predict with it",
                 hint="Give the number of measurements: --entries 444",
             )
         return [
@@ -124,6 +130,21 @@ class WhatIf:
                 yield left, f"{count:,} entries, digest cache"
 
 
+def require_configurations(boots: Sequence[Boot], names: Iterable[str]) -> None:
+    """Check that each configuration that a user named is one of these boots'.
+
+    Raises:
+        UsageError: If no boot has one of them.
+    """
+    known = {boot.configuration for boot in boots}
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"no boot has the configuration {name!r}",
+                hint=f"There are: {', '.join(sorted(known))}",
+            )
+
+
 def split_boots(boots: Sequence[Boot], *, fitted: Sequence[str]) -> tuple[list[Boot], list[Boot]]:
     """Return the boots to fit, and those to predict by that fit.
 
@@ -134,14 +155,8 @@ def split_boots(boots: Sequence[Boot], *, fitted: Sequence[str]) -> tuple[list[B
     Raises:
         UsageError: If no boot has one of the configurations.
     """
-    known = dict.fromkeys(boot.configuration for boot in boots)
-    for name in fitted:
-        if name not in known:
-            raise UsageError(
-                f"no boot has the configuration {name!r}",
-                hint=f"There are: {', '.join(sorted(known))}",
-            )
-    chosen = fitted or list(known)
+    require_configurations(boots, fitted)
+    chosen = fitted or {boot.configuration for boot in boots}
     return (
         [boot for boot in boots if boot.configuration in chosen],
         [boot for boot in boots if boot.configuration not in chosen],
