@@ -22,6 +22,7 @@ from excise.cli.options import (
 from excise.cli.sensor_verifier import verifier
 from excise.errors import Refused, UsageError
 from excise.files import LIMIT_BYTES
+from excise.units import counted
 
 if TYPE_CHECKING:
     from excise.attest.daa.keys import MemberKey
@@ -266,9 +267,10 @@ def _conclude(answers: list[Answer], *, as_json: bool, quiet: bool = False) -> N
     if refused:
         if as_json:
             raise typer.Exit(1)
+        reasons = dict.fromkeys(reason for answer in refused for reason in answer.reasons)
         raise Refused(
-            f"{len(refused)} of {len(answers)} transactions were not accepted",
-            differences=tuple(dict.fromkeys(r for answer in refused for r in answer.reasons)),
+            f"{len(refused)} of {counted(len(answers), 'transaction')} not accepted",
+            differences=tuple(reasons) if quiet else (),  # else they stand above
         )
 
 
