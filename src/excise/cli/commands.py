@@ -79,6 +79,7 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
                 "issuer": "excise.cli.daa_issuer:app",
                 "member": "excise.cli.daa_member:app",
                 "verify": "excise.cli.daa_verify:daa",
+                "link": "excise.cli.daa_link:link",
                 "revoke": "excise.cli.daa_revoke:revoke",
             },
         ),

@@ -6,6 +6,7 @@ signatures are in `excise.attest.daa`.
 
 from excise.evidence.daa.assurance import KeyAssurance, KeyProtection, policy_pcr_digest
 from excise.evidence.daa.hashing import basename_point, framed_message
+from excise.evidence.daa.linking import Links, link
 from excise.evidence.daa.quoted import QuotedState
 from excise.evidence.daa.revocation import RevokedKeys, RevokedPseudonyms
 from excise.evidence.daa.schnorr import (
@@ -35,6 +36,7 @@ __all__ = [
     "IssuerPublicKey",
     "KeyAssurance",
     "KeyProtection",
+    "Links",
     "MemberPublicKey",
     "ProofResult",
     "QuotedState",
@@ -46,6 +48,7 @@ __all__ = [
     "check_issuer_key",
     "check_member_key",
     "framed_message",
+    "link",
     "policy_pcr_digest",
     "read_group_key",
 ]
