@@ -293,6 +293,20 @@ def format_ratio(ratio: float, *, digits: int = 2) -> str:
     return f"{'-' if percent < 0 else '+'}{text} %"
 
 
+def format_ratio_beside(ratio: float, low: float | None, high: float | None) -> str:
+    """Return a ratio in the form that its interval has: as a multiple where an end is tenfold.
+
+    >>> format_ratio_beside(9.5, 8.92, 14.7), format_ratio_beside(1.02, 1.01, 1.03)
+    ('×9.50', '+2.0 %')
+    >>> format_ratio_beside(1.02, None, None)
+    '+2.0 %'
+    """
+    ends = [end for end in (low, high) if end is not None and math.isfinite(end)]
+    if any(end >= 10.0 for end in ends) and math.isfinite(ratio) and ratio >= 0:
+        return f"×{_rounded(ratio, 3)}"
+    return format_ratio(ratio)
+
+
 def format_ratio_interval(low: float, high: float) -> str:
     """Return an interval of a ratio as changes, both ends in one form.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import pytest
 from rich.cells import cell_len
 
-from cost_datasets import paired_dataset
-from excise.capture.journal import Effect
+from captures import run
+from cost_datasets import dataset, event, paired_dataset
+from excise.capture.journal import Effect, Record
 from excise.cli.demo import CAPTURE
 from excise.cost.comparison import compare_configurations
 from excise.cost.gate import judge
@@ -22,7 +24,7 @@ from excise.report.gate import render_gate
 from excise.report.json import render_json
 from excise.report.model import Brief, Cell, Column, Paragraph, Report, Section, Table
 from excise.report.text import render_text
-from excise.units import counted, format_ratio_interval
+from excise.units import counted, format_ratio_beside, format_ratio_interval
 
 
 def compared(data: Dataset) -> Report:
@@ -177,6 +179,66 @@ def test_counts_agree_with_their_nouns_and_intervals_have_one_form() -> None:
     assert counted(1, "run") == "1 run"
     assert counted(2, "entry", "entries") == "2 entries"
     assert format_ratio_interval(8.92, 14.7) == "[×8.92, ×14.7]"
+
+
+def stepped(configurations: dict[str, tuple[str, ...]], *, factor: float = 1.3) -> Dataset:
+    """Return imported runs with a command in two layers, and further steps in the inner one."""
+    records: list[Record] = []
+    for arm, (configuration, steps) in enumerate(configurations.items()):
+        for number in range(30):
+            sequence = len(records)
+            scale = (1e6 + 1e3 * (number % 7)) * factor**arm
+            records.append(
+                run(sequence, run=number, configuration=configuration, wall_ns=round(4 * scale))
+            )
+            records += [
+                event(sequence, "cmd_total", 3 * scale, layer="ta"),
+                event(sequence, "cmd_total", 2 * scale, layer="pta", parent="ta|cmd_total"),
+                *(
+                    event(sequence, step, scale / 2, layer="pta", parent="pta|cmd_total")
+                    for step in steps
+                ),
+            ]
+    return dataset(records, origin="imported")
+
+
+def test_events_of_one_name_in_two_layers_are_told_apart_wherever_they_are_named() -> None:
+    report = compared(stepped({"a": (), "b": ()}))
+    sentences = report.paragraphs("result")[1:]
+    assert [each.partition(" under ")[0] for each in sentences] == [
+        "t", "t ta|cmd_total", "t pta|cmd_total",
+    ]  # fmt: skip
+    assert [line.partition("  ")[0] for line in render_brief(report).splitlines()[1:]] == [
+        "t", "t ta|cmd_total", "t pta|cmd_total",
+    ]  # fmt: skip
+
+
+def test_what_is_not_comparable_always_says_why() -> None:
+    report = compared(stepped({"a": ("sign",), "b": ("sign", "verify")}))
+    why = "its parts differ: pta|verify only in b"
+    words = " ".join(render_text(report).split())
+    assert f"* Not comparable: t ta|cmd_total; t pta|cmd_total ({why})." in words
+    lines = [line for line in render_brief(report).splitlines() if "not comparable" in line]
+    assert len([line for line in lines[1:] if line.endswith(why)]) == 2
+    failed = compared(paired_dataset({"b": 1.2, "none (A/A)": 1.3}))
+    why = "the A/A arm differs from the baseline"
+    assert f"not comparable ({why})" in failed.paragraphs("result")[1]
+    assert f"* Not comparable: t ({why})." in " ".join(render_text(failed).split())
+    assert why in render_brief(failed).splitlines()[1]
+
+
+def test_a_change_has_the_form_of_its_interval() -> None:
+    assert format_ratio_beside(9.5, 8.9, 11.0) == "×9.50"
+    assert format_ratio_beside(9.5, 8.9, 9.9) == "+850 %"
+    assert format_ratio_beside(9.5, None, None) == "+850 %"
+    assert format_ratio_beside(math.nan, 8.9, 11.0) == "n/a"
+    report = compared(paired_dataset({"b": 9.95}, noise=0.2))
+    assert "×9." in report.paragraphs("result")[1].partition("(")[0]
+    table = next(each for each in report.tables() if each.name == "comparison")
+    row = dict(zip((column.name for column in table.columns), table.rows[0], strict=True))
+    assert row["ratio"].text.startswith("×")
+    assert row["interval"].text.startswith("[×")
+    assert " ×9." in render_brief(report).splitlines()[1]
 
 
 def test_totals_without_parts_are_told_in_a_sentence_and_not_in_a_table_each() -> None:

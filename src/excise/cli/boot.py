@@ -145,10 +145,10 @@ def record(
             readings.append(read(data, options=Options(source=name)))
         except ExciseError as error:
             missing[name] = f"{name}: {error.reason}"
-    for reason in missing.values():
-        typer.echo(f"not recorded: {reason}", err=True)
     if not readings:
         raise HostError("this host tells nothing of its boot", hint="; ".join(missing.values()))
+    for reason in missing.values():
+        typer.echo(f"not recorded: {reason}", err=True)
     if found.entries is None:
         typer.echo("not recorded: IMA entries (no list, or no right to read it)", err=True)
     reading = merge_boot(

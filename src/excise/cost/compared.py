@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from excise.stats import AACheck, Verdict
+from excise.stats import AACheck, AAOutcome, Verdict
 
 Order = Literal["paired blocks", "order unknown", "published values", "exact counts"]
 
@@ -57,6 +57,28 @@ class Comparison:
     noise_ratio: float | None = None
     too_few: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def part(self) -> str:
+        """Return the event with its layer, as `layer|event`; "" for a whole task.
+
+        Two layers may each have an event of the same name.
+        """
+        return f"{self.layer}|{self.event}" if self.event else ""
+
+    @property
+    def name(self) -> str:
+        """Return the task, and what of it is compared."""
+        return f"{self.task} {self.part}".strip()
+
+    @property
+    def obstacle(self) -> str:
+        """Return why it is not comparable; "" where it is."""
+        if self.verdict is not Verdict.NOT_COMPARABLE:
+            return ""
+        if self.aa is not None and self.aa.outcome is AAOutcome.FAILED:
+            return "the A/A arm differs from the baseline"
+        return "; ".join(self.notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

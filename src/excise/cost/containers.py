@@ -73,7 +73,7 @@ def only_like_wholes(rows: Sequence[Comparison], *, ours: Parts, theirs: Parts) 
     """
     found = []
     for row in rows:
-        whole = f"{row.layer}|{row.event}" if row.event else RUN
+        whole = row.part or RUN
         before = ours.get((row.task, row.baseline, whole), frozenset())
         after = theirs.get((row.task, row.configuration, whole), frozenset())
         reason = _difference(before, after, row)

@@ -15,7 +15,7 @@ from excise.cost.versions import side_by_side
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.stats import Verdict
-from excise.units import format_ratio, format_ratio_interval
+from excise.units import format_ratio, format_ratio_beside, format_ratio_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ def _reason(row: Comparison, limit: float, *, strict: bool) -> str | None:
     """Return why a comparison fails; what cannot be judged fails, for it would always pass."""
     allowed = format_ratio(limit)
     if row.verdict is Verdict.NOT_COMPARABLE:
-        return "not comparable: " + ("; ".join(row.notes) or "the A/A arm differs")
+        return f"not comparable: {row.obstacle}"
     if math.isnan(row.ratio):
         return "there is no ratio"
     published = row.order == "published values"
@@ -220,7 +220,7 @@ def _doubt(limit: float) -> str:
 def _shown(row: Comparison) -> str:
     if math.isnan(row.ratio):
         return "no ratio"
-    text = format_ratio(row.ratio)
+    text = format_ratio_beside(row.ratio, row.low, row.high)
     if row.low is None or row.high is None:
         return f"{text} (no interval)"
     return f"{text} {format_ratio_interval(row.low, row.high)}"

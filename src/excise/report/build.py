@@ -29,7 +29,7 @@ from excise.report.trends import trend_sections
 from excise.report.untotalled import untotalled_sections
 from excise.report.verdicts import attribution_brief, comparison_brief, headline
 from excise.stats import AAOutcome, Verdict
-from excise.units import counted, format_ratio
+from excise.units import counted, format_ratio_beside
 
 SENTENCES: Final = 5
 
@@ -228,9 +228,9 @@ def result_line(row: Comparison, *, effects: Iterable[str] = ()) -> str:
     It tells change, interval, how and how often it was measured, the A/A arm, the margin with the
     verdict, and how the configuration was verified: a reader needs nothing else to judge it.
     """
-    name = f"{row.task} {row.event}".strip()
+    name = row.name
     if math.isnan(row.ratio):
-        return f"{name} under {row.configuration}: not comparable ({'; '.join(row.notes)})"
+        return f"{name} under {row.configuration}: not comparable ({row.obstacle})"
     units = {"paired blocks": "pairs", "exact counts": "rounds"}
     said = [f"{row.n:,} {units.get(row.order, 'runs')}"]
     if row.noise_ratio is not None:
@@ -240,14 +240,14 @@ def result_line(row: Comparison, *, effects: Iterable[str] = ()) -> str:
     if row.aa is not None:
         interval = row.aa.interval
         low, high = (interval.low, interval.high) if interval else (None, None)
-        twin = format_ratio(row.aa.comparison.ratio)
+        twin = format_ratio_beside(row.aa.comparison.ratio, low, high)
         said.append(f"A/A arm {twin} {tables.interval_text(low, high)}")
     said.append(
         f"margin {tables.per_cent(row.margin_ratio)}: {tables.verdict_text(row, with_reason=True)}"
     )
     if verified := ", ".join(effects):
         said.append(f"verified: {verified}")
-    change = format_ratio(row.ratio)
+    change = format_ratio_beside(row.ratio, row.low, row.high)
     if row.low is not None:
         change += f" {tables.interval_text(row.low, row.high)}"
     return f"{name} under {row.configuration}: {change} ({row.order}; {'; '.join(said)})"

@@ -7,8 +7,7 @@ from typing import Any
 
 from excise.cost.levels import LevelComparison
 from excise.report.model import Cell, Column, Section, Table
-from excise.report.tables import interval_cell
-from excise.units import format_ratio
+from excise.report.tables import interval_cell, ratio_cell
 
 
 def level_sections(found: Sequence[LevelComparison]) -> list[Section]:
@@ -58,7 +57,7 @@ def _row(each: LevelComparison) -> list[Cell]:
         Cell(text=each.row.task, value=each.row.task),
         Cell(text=each.row.configuration, value=each.row.configuration),
         interval_cell(each.row.low, each.row.high),
-        Cell(text=format_ratio(each.levels.ratio), value=each.levels.ratio),
+        ratio_cell(each.levels.ratio, *ends),
         interval_cell(*ends),
         Cell(
             text=str(each.levels.verdict),

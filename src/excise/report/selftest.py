@@ -34,7 +34,7 @@ from excise.report.model import (
     Table,
     file_safe,
 )
-from excise.units import format_ratio
+from excise.units import format_ratio, format_ratio_beside
 
 SMALLEST_SHARE: Final = 0.005
 
@@ -175,9 +175,10 @@ def _answer(answer: CachedAnswer) -> str:
     text += f"run with it, {answer.tests} without"
     if answer.ratio is None:
         return text + "."
-    text += f"; a start takes {format_ratio(answer.ratio.ratio)}"
-    if answer.ratio.low is not None:
-        text += f" {tables.interval_text(answer.ratio.low, answer.ratio.high)}"
+    low, high = answer.ratio.low, answer.ratio.high
+    text += f"; a start takes {format_ratio_beside(answer.ratio.ratio, low, high)}"
+    if low is not None:
+        text += f" {tables.interval_text(low, high)}"
     return text + " with it."
 
 

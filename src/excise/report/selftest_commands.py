@@ -12,7 +12,7 @@ from excise.events.dataset import Dataset
 from excise.report import tables
 from excise.report.facts import facts_of
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
-from excise.units import format_ns, format_ratio
+from excise.units import format_ns, format_ratio_beside
 
 
 def build_commands(
@@ -62,8 +62,8 @@ def build_commands(
 def _sentence(cost: CommandCost) -> str:
     row = cost.comparison
     if math.isnan(row.ratio):
-        return f"{row.task}, {row.configuration}: not comparable ({'; '.join(row.notes)})."
-    change = format_ratio(row.ratio)
+        return f"{row.task}, {row.configuration}: not comparable ({row.obstacle})."
+    change = format_ratio_beside(row.ratio, row.low, row.high)
     interval = tables.interval_text(row.low, row.high)
     text = f"{row.task}, {row.configuration} against {row.baseline}: "
     text += f"{format_ns(cost.extra_ns, signed=True)} a start, {change} {interval}, {row.n} pairs"
@@ -108,7 +108,7 @@ def _row(cost: CommandCost) -> list[Cell]:
         tables.value_cell(row.baseline_value, "ns"),
         tables.value_cell(row.value, "ns"),
         tables.value_cell(cost.extra_ns, "ns"),
-        Cell(text="–") if nan else Cell(text=format_ratio(row.ratio), value=row.ratio),
+        Cell(text="–") if nan else tables.ratio_cell(row.ratio, row.low, row.high),
         tables.interval_cell(row.low, row.high, emphasis="warn" if cost.more_blocks else "none"),
         tables.value_cell(cost.per_day_ns, "ns"),
         tables.value_cell(cost.lifetime_ns, "ns"),

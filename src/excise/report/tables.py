@@ -20,7 +20,7 @@ from excise.units import (
     format_bytes,
     format_count,
     format_ns,
-    format_ratio,
+    format_ratio_beside,
     format_ratio_interval,
 )
 
@@ -57,6 +57,11 @@ def interval_cell(low: float | None, high: float | None, *, emphasis: Emphasis =
     """Return the cell of a ratio's interval; a dash where there is none."""
     bounds = None if low is None or high is None else (low, high)
     return Cell(text=interval_text(low, high), emphasis=emphasis, bounds=bounds)
+
+
+def ratio_cell(ratio: float, low: float | None, high: float | None) -> Cell:
+    """Return a ratio as a change, in the form of the interval that stands beside it."""
+    return Cell(text=format_ratio_beside(ratio, low, high), value=ratio)
 
 
 def interval_text(low: float | None, high: float | None) -> str:
@@ -197,7 +202,12 @@ def comparison_table(found: Comparisons) -> Table:
         rows=[[_comparison_cell(row, column.name) for column in columns] for row in found.rows],
         caption=f"{', '.join(arms)} against {found.baseline}, "
         f"margin {per_cent(found.margin_ratio)}",
-        notes=[*_orders(found.rows), *_more_runs(found.rows), *_holm(found.rows)],
+        notes=[
+            *_orders(found.rows),
+            *_obstacles(found.rows),
+            *_more_runs(found.rows),
+            *_holm(found.rows),
+        ],
     )
 
 
@@ -259,7 +269,7 @@ def _comparison_cell(row: Comparison, column: str) -> Cell:
         case "task" | "configuration":
             return _word(getattr(row, column))
         case "event":
-            return _word(f"{row.layer}|{row.event}" if row.event else "")
+            return _word(row.part)
         case "ratio":
             return _ratio(row)
         case "interval":
@@ -288,6 +298,8 @@ def verdict_text(row: Comparison, *, with_reason: bool = False) -> str:
     """
     if row.order == "published values":
         return "published, no interval"
+    if with_reason and row.obstacle:
+        return f"{row.verdict} ({row.obstacle})"
     if with_reason and row.too_few:
         return f"{row.verdict}, {row.too_few}"
     if row.verdict is Verdict.INCONCLUSIVE and row.runs_needed:
@@ -304,6 +316,17 @@ def short_verdict(row: Comparison) -> str:
     if row.verdict is Verdict.INCONCLUSIVE and row.runs_needed:
         return f"inconclusive, +{row.runs_needed:,}"
     return str(row.verdict)
+
+
+def _obstacles(rows: Sequence[Comparison]) -> list[str]:
+    """Return why rows are not comparable, each reason once with the rows that it is of."""
+    found: dict[str, list[str]] = {}
+    several = len({row.configuration for row in rows}) > 1  # else the caption names it
+    for row in rows:
+        if row.obstacle:
+            name = f"{row.name} under {row.configuration}" if several else row.name
+            found.setdefault(row.obstacle, []).append(name)
+    return [f"Not comparable: {'; '.join(names)} ({reason})." for reason, names in found.items()]
 
 
 def _holm(rows: Sequence[Comparison]) -> list[str]:
@@ -350,7 +373,7 @@ def _unit_of(rows: Sequence[Comparison]) -> str:
 def _ratio(row: Comparison) -> Cell:
     if math.isnan(row.ratio):
         return DASH
-    return Cell(text=format_ratio(row.ratio), value=row.ratio)
+    return ratio_cell(row.ratio, row.low, row.high)
 
 
 def aa_table(found: Comparisons) -> Table | None:
@@ -359,13 +382,13 @@ def aa_table(found: Comparisons) -> Table | None:
         return None
     rows = []
     for task, check in found.aa.items():
-        interval = check.interval
+        ends = (check.interval.low, check.interval.high) if check.interval else (None, None)
         failed = check.outcome is AAOutcome.FAILED
         rows.append(
             [
                 _word(task),
-                Cell(text=format_ratio(check.comparison.ratio), value=check.comparison.ratio),
-                interval_cell(*((interval.low, interval.high) if interval else (None, None))),
+                ratio_cell(check.comparison.ratio, *ends),
+                interval_cell(*ends),
                 Cell(text=str(check.outcome), emphasis="bad" if failed else "none"),
                 _count(check.comparison.n),
             ]

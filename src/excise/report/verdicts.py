@@ -12,7 +12,7 @@ from excise.cost.gate import GateResult
 from excise.report import tables
 from excise.report.model import Brief
 from excise.stats import Verdict
-from excise.units import counted, format_ratio
+from excise.units import counted, format_ratio_beside
 
 
 def headline(found: Comparisons) -> str:
@@ -27,7 +27,15 @@ def comparison_brief(found: Comparisons, *, title: str) -> Brief:
     """Return each comparison in a line: change, interval, verdict, number of values."""
     return Brief(
         head=f"{title}: {headline(found).removesuffix('.')}",
-        lines=[[*_words(row), tables.short_verdict(row), f"n={row.n}"] for row in found.rows],
+        lines=[
+            [
+                *_words(row),
+                tables.short_verdict(row),
+                f"n={row.n}",
+                *([row.obstacle] if row.obstacle else []),
+            ]
+            for row in found.rows
+        ],
     )
 
 
@@ -89,9 +97,11 @@ def gate_brief(found: GateResult, *, failures_only: bool = False) -> Brief:
 
 
 def _words(row: Comparison) -> list[str]:
-    change = "no ratio" if math.isnan(row.ratio) else format_ratio(row.ratio)
+    change = "no ratio"
+    if not math.isnan(row.ratio):
+        change = format_ratio_beside(row.ratio, row.low, row.high)
     interval = tables.interval_text(row.low, row.high)
-    return [f"{row.task} {row.event}".strip(), row.configuration, change, interval]
+    return [row.name, row.configuration, change, interval]
 
 
 def _verdicts(rows: Sequence[Comparison], *, margin_ratio: float) -> str:
