@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
@@ -15,6 +17,7 @@ from excise.capture.journal import Effect, Record
 from excise.cli.demo import CAPTURE
 from excise.cost.comparison import compare_configurations
 from excise.cost.gate import judge
+from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.events.load import load_capture
 from excise.reference import load
@@ -225,6 +228,39 @@ def test_what_is_not_comparable_always_says_why() -> None:
     assert f"not comparable ({why})" in failed.paragraphs("result")[1]
     assert f"* Not comparable: t ({why})." in " ".join(render_text(failed).split())
     assert why in render_brief(failed).splitlines()[1]
+
+
+@pytest.mark.parametrize("build", [build_show, build_report])
+def test_the_steps_inside_runs_are_told_with_their_quantiles(
+    build: Callable[[Dataset], Report],
+) -> None:
+    report = build(stepped({"a": ("sign",), "b": ("sign", "verify")}))
+    first, second = [each for each in report.tables() if each.name.startswith("steps-")]
+    assert [column.name for column in first.columns] == [
+        "step", "n", "first", "mean", "median", "p95", "max",
+    ]  # fmt: skip
+    rows = {row[0].value: [cell.value for cell in row[1:]] for row in first.rows}
+    assert list(rows) == ["ta|cmd_total", "pta|cmd_total", "pta|sign"]
+    values = np.array([1e6 + 1e3 * (number % 7) for number in range(1, 30)])
+    assert rows["pta|sign"][:2] == [29, 1e6 / 2]
+    assert rows["pta|sign"][3:] == pytest.approx(
+        [np.median(values) / 2, np.quantile(values, 0.95) / 2, values.max() / 2], rel=1e-3
+    )
+    assert len(second.rows) == 4
+    steps = json.loads(render_json(report))["data"]["steps"]
+    assert {(each["layer"], each["event"]) for each in steps} >= {("ta", "cmd_total")}
+    assert not any(each.name.startswith("steps-") for each in build(load_capture(CAPTURE)).tables())
+
+
+def test_a_report_compares_with_the_baseline_that_is_asked_for() -> None:
+    data = stepped({"a": (), "b": ()})
+    assert build_report(data).paragraphs("result")[0].startswith("3 comparisons with a: 3 cost")
+    asked = build_report(data, baseline="b").paragraphs("result")[0]
+    assert asked.startswith("3 comparisons with b: 3 save")
+    with pytest.raises(UsageError, match="no configuration 'c'"):
+        build_report(data, baseline="c")
+    with pytest.raises(UsageError, match="nothing to compare with 'a'"):
+        build_report(stepped({"a": ()}), baseline="a")
 
 
 def test_a_change_has_the_form_of_its_interval() -> None:

@@ -75,6 +75,14 @@ def report(
             show_default=False,
         ),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            help="Configuration to compare with. [default: the campaign's own]",
+            show_default=False,
+        ),
+    ] = None,
     metric: MetricOption = None,
     margin: MarginOption = None,
     private: PrivateOption = False,
@@ -115,6 +123,7 @@ def report(
             dataset,
             beside=[open_dataset(name) for name in beside or []],
             appraisals=_appraisals(capture),
+            baseline=baseline,
             metric=metric,
             margin_ratio=margin_of(dataset, margin),
             private=private,

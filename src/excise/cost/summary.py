@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from excise.cost.series import Series, series_of
+from excise.cost.attribution import PROBE_LAYER
+from excise.cost.series import Series, event_series_of, series_of
 from excise.cost.trend import growth_of
 from excise.events.dataset import Dataset
 from excise.formats.trace_rows import DETAIL_METRICS, PATH
@@ -77,6 +78,20 @@ def summaries(
     return [*map(summary_of, found), *published_summaries(dataset)]
 
 
+def step_summaries(dataset: Dataset) -> list[TaskSummary]:
+    """Return one summary for each step inside the runs, of tasks that have a total.
+
+    A step that occurs several times in a run counts with its sum; one that does not occur in a run
+    has no value there. The probe's own cost is no step.
+    """
+    totalled = {(each.task, each.configuration) for each in series_of(dataset)}
+    return [
+        summary_of(each)
+        for each in event_series_of(dataset)
+        if (each.task, each.configuration) in totalled and each.layer != PROBE_LAYER
+    ]
+
+
 def summary_of(series: Series) -> TaskSummary:
     """Return the summary of one measured series."""
     if not series.values.size:
@@ -85,6 +100,8 @@ def summary_of(series: Series) -> TaskSummary:
             configuration=series.configuration,
             metric=series.metric,
             unit=series.unit,
+            layer=series.layer,
+            event=series.event,
             n=0,
             first=series.first,
             failed=series.failed,
@@ -97,6 +114,8 @@ def summary_of(series: Series) -> TaskSummary:
         configuration=series.configuration,
         metric=series.metric,
         unit=series.unit,
+        layer=series.layer,
+        event=series.event,
         n=found.n,
         effective_n=found.effective_n,
         first=series.first,

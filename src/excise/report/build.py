@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from excise.cost.attribution import Attribution
+from excise.cost.call_tree import is_trace
 from excise.cost.compared import Comparison, Comparisons
 from excise.cost.comparison import compare_configurations
 from excise.cost.explain import attributions
 from excise.cost.levels import LevelComparison
 from excise.cost.series import SeriesReader
-from excise.cost.summary import TaskSummary, summaries, summary_of
+from excise.cost.summary import TaskSummary, step_summaries, summaries, summary_of
 from excise.cost.trend import stabilities
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
@@ -24,6 +25,7 @@ from excise.report.facts import facts_in_short, facts_of
 from excise.report.levels import level_rows, level_sections
 from excise.report.model import Block, Chart, Paragraph, Report, Section, file_safe
 from excise.report.stacks import stack_charts
+from excise.report.steps import step_sections
 from excise.report.trace import trace_data, trace_sections, untraced
 from excise.report.trends import trend_sections
 from excise.report.untotalled import untotalled_sections
@@ -47,9 +49,11 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
     loose = [*untotalled_sections(dataset), *trace_sections(dataset)]
     told = untraced(rows, dataset)
     summary = _summary_blocks(told, metric) if told or not loose else []
+    steps = _steps(dataset)
     sections = [
         Section(heading="Summary", blocks=[*_held(dataset), *_warnings(dataset), *summary]),
         *loose,
+        *step_sections(steps),
         *trend_sections(rows, verdicts),
         *_memory(reader, metric, rows),
         *_entries(reader, metric),
@@ -63,6 +67,7 @@ def build_show(dataset: Dataset, *, metric: str | None = None, private: bool = F
         data={
             "capture": _identity(dataset),
             "summaries": _plain(rows),
+            **({"steps": _plain(steps)} if steps else {}),
             "stability": _plain(verdicts),
             **trace_data(dataset),
         },
@@ -138,6 +143,7 @@ def build_report(
     *,
     beside: Sequence[Dataset] = (),
     appraisals: Sequence[AppraisalResult] = (),
+    baseline: str | None = None,
     metric: str | None = None,
     margin_ratio: float = 0.01,
     private: bool = False,
@@ -148,19 +154,21 @@ def build_report(
         dataset: The capture.
         beside: Captures or references printed beside it, each in a section of its own.
         appraisals: What the evidence beside the capture proves.
+        baseline: Configuration that others are compared with; the campaign's own by default.
         metric: Metric of the runs; a task's own by default.
         margin_ratio: Difference that would not matter: 0.01 is 1 %.
         private: Whether to print facts that name the host.
 
     Raises:
-        UsageError: If no run has the metric.
+        UsageError: If no run has the metric, or there is nothing to compare with the baseline
+            that was asked for.
     """
     reader = SeriesReader(dataset)
     series = list(reader.read(metric=metric))
     rows = summaries(dataset, metric=metric, series=series)
     sections: list[Section] = _of_its_kind(dataset)
     data: dict[str, Any] = {"capture": _identity(dataset)}
-    found = _compared(dataset, metric, margin_ratio)
+    found = _compared(dataset, baseline, metric, margin_ratio)
     brief = None
     if found is not None:
         sections.append(_comparison_section(found, [dataset]))
@@ -171,14 +179,17 @@ def build_report(
     told = untraced(rows, dataset)
     summary = _summary_blocks(told, metric) if told or not loose else []
     data |= trace_data(dataset)
-    sections += [Section(heading="Runs", blocks=[*blocks, *summary]), *loose]
+    steps = _steps(dataset)
+    sections += [Section(heading="Runs", blocks=[*blocks, *summary]), *loose, *step_sections(steps)]
     data["summaries"] = _plain(rows)
+    if steps:
+        data["steps"] = _plain(steps)
     verdicts = list(stabilities(series))
     data["stability"] = _plain(verdicts)
     sections += trend_sections(rows, verdicts)
     sections += _memory(reader, metric, rows)
     sections += _entries(reader, metric)
-    explained = _attributed(dataset)
+    explained = _attributed(dataset, baseline)
     if with_parts := [each for each in explained if each.has_children]:
         sections.append(_attribution_section(with_parts))
     elif explained:
@@ -422,7 +433,7 @@ def _beside(other: Dataset) -> Section:
         f"{source.title} {source.url}".strip() for source in other.manifest.sources if source.title
     )
     blocks: list[Block] = [Paragraph(text=f"Source: {sources}")] if sources else []
-    found = _compared(other, None, 0.01)
+    found = _compared(other, None, None, 0.01)
     if found is not None:
         blocks.append(dataclasses.replace(tables.comparison_table(found), name=_beside_name(other)))
     else:
@@ -434,18 +445,29 @@ def _beside_name(other: Dataset) -> str:
     return file_safe(f"beside-{other.name}")
 
 
-def _compared(dataset: Dataset, metric: str | None, margin_ratio: float) -> Comparisons | None:
-    if len(dataset.configurations) < 2:
+def _compared(
+    dataset: Dataset, baseline: str | None, metric: str | None, margin_ratio: float
+) -> Comparisons | None:
+    if len(dataset.configurations) < 2 and baseline is None:
         return None
     try:
-        return compare_configurations(dataset, metric=metric, margin_ratio=margin_ratio)
+        return compare_configurations(
+            dataset, baseline=baseline, metric=metric, margin_ratio=margin_ratio
+        )
     except UsageError:
+        if baseline is not None:
+            raise
         return None  # one arm only, or nothing that both have: the summaries say all there is
 
 
-def _attributed(dataset: Dataset) -> list[Attribution]:
+def _steps(dataset: Dataset) -> list[TaskSummary]:
+    """Return what the steps inside the runs took; those of a trace have sections of their own."""
+    return [] if is_trace(dataset) else step_summaries(dataset)
+
+
+def _attributed(dataset: Dataset, baseline: str | None) -> list[Attribution]:
     try:
-        return attributions(dataset)
+        return attributions(dataset, baseline=baseline)
     except UsageError:
         return []  # nothing has parts
 
