@@ -104,6 +104,24 @@ def test_a_challenge_is_answered_measured_and_affirmed(
         assert json.loads(done.stdout)["statuses"] == {"contraindicated": 1}
 
 
+def test_it_states_the_versions_that_it_is_given_as_its_references_do(
+    tmp_path: Path, excise: Program, files: tuple[str, ...]
+) -> None:
+    words = ("attester", *files, "--ta-version", "1.2", "--tee-version", "4.6.0")
+    assert excise(*words, "--write-references", "refs").returncode == 0
+    done = excise(*words, "--no-server", "-o", "token.cbor", "--json")
+    nonce = json.loads(done.stdout)["nonce"]
+    done = excise("verify", "token", "token.cbor", "--corim", "refs", "--nonce", nonce)
+    assert done.returncode == 0, done.stdout
+    assert "ARoT 1.2" in done.stdout
+    assert "PRoT 4.6.0" in done.stdout
+    done = excise(*words, "--tee-version", "4.7.0", "--no-server", "-o", "token.cbor", "--json")
+    nonce = json.loads(done.stdout)["nonce"]
+    done = excise("verify", "token", "token.cbor", "--corim", "refs", "--nonce", nonce)
+    assert done.returncode == 1
+    assert "4.7.0" in done.stdout
+
+
 def test_its_result_is_kept_and_verified_with_what_the_verifier_tells(
     tmp_path: Path, excise: Program, files: tuple[str, ...]
 ) -> None:

@@ -70,6 +70,10 @@ IDLE = {
         ("attester", "--no-server", "--build", "b"),
         "--build is of templates, and none are written. Give --write-references",
     ),
+    "attester --ta-version": (
+        ("attester", "--no-server", "--ta-version", "1.2"),
+        "--ta-version is of files, and none were given. Give --ta FILE",
+    ),
     "attester --tcti": (
         ("attester", "--no-server", "--tcti", "device:/dev/none"),
         "--tcti is of a key in a TPM. Give --key tpm",

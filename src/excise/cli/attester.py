@@ -84,6 +84,24 @@ def attester(
             show_default=False,
         ),
     ] = None,
+    ta_version: Annotated[
+        str,
+        typer.Option(
+            "--ta-version",
+            metavar="TEXT",
+            help="Version to state of what --ta names. [default: none]",
+            show_default=False,
+        ),
+    ] = "",
+    tee_version: Annotated[
+        str,
+        typer.Option(
+            "--tee-version",
+            metavar="TEXT",
+            help="Version to state of what --tee names. [default: none]",
+            show_default=False,
+        ),
+    ] = "",
     profile: Annotated[str, typer.Option("--profile", help="PSA profile: 1, 2 or tfm.")] = "2",
     implementation: Annotated[
         str | None,
@@ -143,15 +161,9 @@ def attester(
     from excise.attest.attester import generate_key, parse_key
     from excise.capture.store import write_durably
 
-    _refuse_idle(context, generate=generate, references=references is not None)
+    _refuse_idle(context)
     if result is not None and no_server:
         raise UsageError("without a verifier there is no result", hint="Leave --no-server out")
-    if no_server:
-        refuse_idle(
-            context, ("url", "verifier_key", "ca"), "of a verifier, and --no-server asks none"
-        )
-    if key == "software":
-        refuse_idle(context, ["tcti"], "of a key in a TPM", hint="Give --key tpm")
     if (pubx_hex or puby_hex) and key_hex is None:
         raise UsageError("--pubx-hex and --puby-hex are of a key", hint="Give --key-hex too")
     if generate:
@@ -161,8 +173,8 @@ def attester(
     if key_hex is not None:
         packed = parse_key(key_hex, pubx_hex=pubx_hex, puby_hex=puby_hex)
     with _attester(
-        key, packed, tcti=tcti, perf=perf, ta=ta, tee=tee, profile=profile,
-        implementation=implementation,
+        key, packed, tcti=tcti, perf=perf, ta=(ta, ta_version), tee=(tee, tee_version),
+        profile=profile, implementation=implementation,
     ) as made:  # fmt: skip
         if references is not None:
             _write_references(made, references, build)
@@ -179,26 +191,42 @@ def attester(
     _conclude(outcomes, as_json=as_json)
 
 
-def _refuse_idle(context: typer.Context, *, generate: bool, references: bool) -> None:
-    """Refuse options of attestations where none is made.
+def _refuse_idle(context: typer.Context) -> None:
+    """Refuse options that the rest of the command line leaves without an effect.
 
     Raises:
         UsageError: There is one.
     """
+    given = context.params
     verifying = ("url", "no_server", "loop", "verifier_key", "ca", "output", "result")
-    if not references:
+    if not given["references"]:
         refuse_idle(
             context, ["build"], "of templates, and none are written", hint="Give --write-references"
         )
-    if generate:
-        made_of = ("key_hex", "pubx_hex", "puby_hex", "ta", "tee", "profile", "implementation")
+    if given["generate"]:
+        components = ("ta", "tee", "ta_version", "tee_version")
+        made_of = ("key_hex", "pubx_hex", "puby_hex", *components, "profile", "implementation")
         refuse_idle(
             context,
             (*verifying, *made_of, "perf", "references", "build"),
             "not for --generate-key, which makes a key and stops",
         )
-    elif references:
+    elif given["references"]:
         refuse_idle(context, verifying, "not for --write-references, which attests nothing")
+    for option in ("ta", "tee"):
+        if not given[option]:
+            refuse_idle(
+                context,
+                [f"{option}_version"],
+                "of files, and none were given",
+                hint=f"Give --{option} FILE",
+            )
+    if given["no_server"]:
+        refuse_idle(
+            context, ("url", "verifier_key", "ca"), "of a verifier, and --no-server asks none"
+        )
+    if given["key"] == "software":
+        refuse_idle(context, ["tcti"], "of a key in a TPM", hint="Give --key tpm")
 
 
 @contextmanager
@@ -208,8 +236,8 @@ def _attester(
     *,
     tcti: str | None,
     perf: bool,
-    ta: list[str] | None,
-    tee: list[str] | None,
+    ta: tuple[list[str] | None, str],
+    tee: tuple[list[str] | None, str],
     profile: str,
     implementation: str | None,
 ) -> Iterator[Attester]:
@@ -236,8 +264,8 @@ def _attester(
     with ExitStack() as stack:
         # Both happen once, before the loop, as the session with the application does.
         with recorder.measure("host", "teec_init", **labels_of(key)):
-            application = application_of([Path(name) for name in ta or ()])
-            system = system_of([Path(name) for name in tee or ()])
+            application = application_of([Path(name) for name in ta[0] or ()], version=ta[1])
+            system = system_of([Path(name) for name in tee[0] or ()], version=tee[1])
         with recorder.measure("host", "teec_open_session", **labels_of(key)):
             signer = stack.enter_context(open_signer(key, packed=packed, tcti=tcti))
         recorder.flush()

@@ -78,20 +78,30 @@ class Measured:
         return hashlib.sha256(b"".join(digest for _, digest in sorted(made))).digest()
 
 
-def application_of(files: Sequence[Path] = ()) -> Measured:
-    """Return the application as a component: the files given, else this program's own."""
+def application_of(files: Sequence[Path] = (), *, version: str = "") -> Measured:
+    """Return the application as a component: the files given, else this program's own.
+
+    Args:
+        files: What it consists of.
+        version: Which version to state; this program's own where it is that, else none.
+    """
     if files:
-        return Measured(kind="ARoT", files=tuple(files))
+        return Measured(kind="ARoT", files=tuple(files), version=version)
     own = sorted(Path(excise.__file__).parent.rglob("*.py"))
-    return Measured(kind="ARoT", files=tuple(own), version=excise.__version__)
+    return Measured(kind="ARoT", files=tuple(own), version=version or excise.__version__)
 
 
-def system_of(files: Sequence[Path] = ()) -> Measured:
-    """Return the system as a component: the files given, else the Python that runs this."""
+def system_of(files: Sequence[Path] = (), *, version: str = "") -> Measured:
+    """Return the system as a component: the files given, else the Python that runs this.
+
+    Args:
+        files: What it consists of.
+        version: Which version to state; Python's where it is that, else none.
+    """
     if files:
-        return Measured(kind="PRoT", files=tuple(files))
+        return Measured(kind="PRoT", files=tuple(files), version=version)
     python = Path(sys.executable).resolve()
-    return Measured(kind="PRoT", files=(python,), version=platform.python_version())
+    return Measured(kind="PRoT", files=(python,), version=version or platform.python_version())
 
 
 def host_boot_seed() -> bytes:
