@@ -195,7 +195,7 @@ def test_violation_is_reported_by_default() -> None:
 def test_violation_is_neither_allowed_nor_excluded_by_its_unauthenticated_name() -> None:
     builder = PolicyBuilder()
     builder.add_digest(b"/bin/a", algorithm="sha256", digest=sha256(b"a"))
-    builder.exclude_prefix(b"/var/log/")
+    builder.add_excludes(b"/var/log/\n")
     policy = builder.compile()
     for name in (b"/bin/a", b"/var/log/x"):
         result = appraise([GOOD, Entry(name=name, violation=True)], policy)
@@ -243,17 +243,6 @@ def test_excludes_match_bytes_at_the_start(name: bytes, excluded: bool) -> None:
 def test_pattern_of_uncertain_future_is_taken_without_a_warning() -> None:
     policy = with_excludes(b"/srv/[[x]\n/opt/[ab||c]\n")
     assert policy.is_excluded(b"/srv/[")
-
-
-def test_prefix_excludes_are_bytes_and_never_empty() -> None:
-    builder = PolicyBuilder()
-    builder.add_digest(b"/bin/a", algorithm="sha256", digest=sha256(b"a"))
-    builder.exclude_prefix(b"/var/(x")
-    policy = builder.compile()
-    assert policy.is_excluded(b"/var/(xy")
-    assert not policy.is_excluded(b"/var/x")
-    with pytest.raises(FormatError, match="excludes everything"):
-        PolicyBuilder().exclude_prefix(b"")
 
 
 def test_invalid_pattern_is_named_with_its_line() -> None:

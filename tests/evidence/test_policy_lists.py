@@ -140,8 +140,7 @@ def some_policy(chance: random.Random, *, keys: bool = False) -> Policy:
                 value = digest(named, chance.choice(CONTENTS))
                 builder.add_digest(name, algorithm=kind + named, digest=value)
     if chance.random() < 0.7:
-        builder.add_excludes(b"/tmp/.*\n/opt/[^/]*/cache/\n")
-        builder.exclude_prefix(b"/var/lib/")
+        builder.add_excludes(b"/tmp/.*\n/opt/[^/]*/cache/\n/var/lib/\n")
     if keys:
         digests = {".ima": [digest("sha256", CERTIFICATE).hex()]}
         builder.add_keylime(keylime(keyrings=digests, digests={}, excludes=[]))

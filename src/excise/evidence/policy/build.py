@@ -32,7 +32,6 @@ class PolicyBuilder:
 
         self._table = DigestTableBuilder()
         self._patterns: list[str] = []
-        self._prefixes: list[bytes] = []
         self._keyrings: dict[str, set[str]] = {}
         self._buffers: dict[str, set[str]] = {}
         self._ignored_keyrings: set[str] = set()
@@ -132,16 +131,6 @@ class PolicyBuilder:
                 raise
             self._patterns.append(pattern)
 
-    def exclude_prefix(self, prefix: bytes) -> None:
-        """Exclude all names that begin with a prefix.
-
-        Raises:
-            FormatError: The prefix is empty, which would exclude everything.
-        """
-        if not prefix:
-            raise FormatError("an empty prefix excludes everything", field="exclude_prefix")
-        self._prefixes.append(prefix)
-
     def add_key(self, data: bytes, *, label: str = "key") -> None:
         """Trust the key of a certificate or public key, PEM or DER, for file signatures.
 
@@ -195,7 +184,6 @@ class PolicyBuilder:
         """
         description = Description(
             exclude_patterns=tuple(sorted(set(self._patterns))),
-            exclude_prefixes=tuple(sorted(set(self._prefixes))),
             keyrings={name: tuple(sorted(held)) for name, held in self._keyrings.items()},
             buffers={name: tuple(sorted(held)) for name, held in self._buffers.items()},
             ignored_keyrings=tuple(sorted(self._ignored_keyrings)),

@@ -28,7 +28,6 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Attributes:
         schema: Version of this structure.
         exclude_patterns: Regular expressions, matched at the start of a name's bytes.
-        exclude_prefixes: Beginnings of names.
         keyrings: Hexadecimal digests of the keys each keyring may get, by its name.
         buffers: Hexadecimal digests of other measured buffers, by their names.
         ignored_keyrings: Keyrings whose entries are not judged; `*` for all.
@@ -38,7 +37,6 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     schema: int = SCHEMA
     exclude_patterns: tuple[str, ...] = ()
-    exclude_prefixes: tuple[bytes, ...] = ()
     keyrings: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     buffers: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     ignored_keyrings: tuple[str, ...] = ()
@@ -59,7 +57,7 @@ class Policy:
         description: Everything else.
         digest: SHA-256 of the compiled form, in hexadecimal: equal for equal content, in whatever
             order it was read.
-        prefixes: Beginnings of names that are excluded, those that patterns amount to included.
+        prefixes: Beginnings of names that are excluded: what some patterns amount to.
         excludes: The other exclude patterns, compiled.
     """
 
@@ -147,7 +145,7 @@ def assemble(
         table=table,
         description=description,
         digest=digest or table.digest(description.encode()).hex(),
-        prefixes=(*description.exclude_prefixes, *prefixes),
+        prefixes=prefixes,
         excludes=excludes,
     )
 
