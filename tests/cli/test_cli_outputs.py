@@ -14,7 +14,16 @@ from captures import run, write
 from excise.cli.main import main
 from excise.cli.program import app
 
-NAMES = {"--output", "--out", "--report", "--charts", "--checkpoint", "--results", "--candidates"}
+NAMES = {
+    "--output",
+    "--out",
+    "--report",
+    "--charts",
+    "--tables",
+    "--checkpoint",
+    "--results",
+    "--candidates",
+}
 NAMES |= {"--credential", "--credential-signature"}
 
 # What each command is given beside the output, as little as it takes; `c.excise` and `host` exist.
@@ -61,7 +70,7 @@ BESIDE: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 # Options of these names that are read and not written.
 READ = {(("daa", "member", "join"), each) for each in ("--credential", "--credential-signature")}
-FURTHER = {(*("report",), "--charts"): ("-o", "out.html")}
+FURTHER = {("report", name): ("-o", "out.html") for name in ("--charts", "--tables")}
 
 
 def _outputs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

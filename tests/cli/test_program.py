@@ -308,6 +308,20 @@ def test_a_report_is_written_and_its_charts_beside_it(
         assert (tmp_path / name).stat().st_size > 0
 
 
+def test_every_table_of_a_report_is_written_as_csv(
+    excise: Program, capture: Path, tmp_path: Path
+) -> None:
+    code, out, err = excise("report", capture, "-o", "r.html", "--tables", "tables")
+    assert (code, out) == (0, "")
+    assert err.startswith("Wrote r.html, tables/")
+    written = err.strip().removeprefix("Wrote r.html, ").split(", ")
+    assert len(written) > 3
+    assert {path.name for path in (tmp_path / "tables").iterdir()} == {
+        Path(name).name for name in written
+    }
+    assert (tmp_path / "tables/comparison.csv").read_bytes().startswith(b"task,")
+
+
 def test_a_report_without_a_name_is_called_by_its_format(
     excise: Program, capture: Path, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from excise.cli.options import (
     MetricOption,
     PrivateOption,
     checked,
+    folder_written_later,
     margin_of,
     open_dataset,
     parsed,
@@ -66,6 +67,16 @@ def report(
         ),
     ] = None,
     charts: ChartsOption = None,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            "--tables",
+            metavar="FOLDER",
+            help="Folder to write each table to, as CSV.",
+            show_default=False,
+            callback=folder_written_later,
+        ),
+    ] = None,
     chart_format: Annotated[
         list[str] | None,
         typer.Option(
@@ -97,7 +108,14 @@ def report(
     Example: excise report demo.excise -o report.html --beside reference:lsmpmon-2008
     """
     from excise.report.build import build_report
-    from excise.report.write import ending_of, export_charts, format_of, open_output, render
+    from excise.report.write import (
+        ending_of,
+        export_charts,
+        export_tables,
+        format_of,
+        open_output,
+        render,
+    )
 
     if charts is None:
         refuse_idle(
@@ -131,9 +149,9 @@ def report(
         opened.write(render(built, format=chosen))
         written = [] if output == "-" else [output]
         if charts is not None:
-            written += [
-                str(p) for p in export_charts(built, charts, formats=chart_format or ["svg"])
-            ]
+            written += map(str, export_charts(built, charts, formats=chart_format or ["svg"]))
+        if tables is not None:
+            written += map(str, export_tables(built, tables))
     if as_json or brief:
         print_report(built, format_name=None, as_json=as_json, brief=brief)
     if written:
