@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,10 +69,55 @@ def test_rules_that_are_not_there_are_refused_by_their_file(tmp_path: Path) -> N
         preset(f"tomoyo-enforcing:{tmp_path / 'empty'}")
 
 
-@pytest.mark.parametrize("name", ["none", "landlock", "ima-measure", "all"])
+@pytest.mark.parametrize("name", ["none", "yama", "ima-measure", "all"])
 def test_a_preset_without_a_policy_of_rules_takes_none(name: str, rules: Path) -> None:
     with pytest.raises(UsageError, match="takes no file of rules"):
         preset(f"{name}:{rules}")
+
+
+def test_a_number_of_landlock_rules_is_as_many_folders() -> None:
+    found = preset("landlock:3")
+    rules = found.files()["lab/rules"]
+    assert rules == b"r /run/landlock/000000\nr /run/landlock/000001\nr /run/landlock/000002\n"
+    assert found.rules_sha256 == hashlib.sha256(rules).hexdigest()
+    plain = preset("landlock")
+    assert found.probe_options == (*plain.probe_options, "--landlock-rules", "/lab/rules")
+    asked = {each.fact: each.expected for each in found.expectations}
+    assert asked["landlock_rules"] == '"landlock_rules":3[,}]'
+    assert set(plain.expectations) < set(found.expectations)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("landlock:0", "landlock:0: from 1 to 100,000 rules"),
+        ("landlock:100001", "from 1 to 100,000 rules. A file of that name is ./NAME"),
+        ("landlock:", "no file is named after landlock:"),
+        ("landlock:none.rules", "cannot be read"),
+    ],
+)
+def test_no_number_of_landlock_rules_and_no_file_is_refused(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        preset(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\n\n", "has no rule"),
+        ("r /srv\nq /home\n", "line 2 is no Landlock rule"),
+        ("r srv\n", "line 1 is no Landlock rule"),
+        ("/srv\n", "line 1 is no Landlock rule"),
+        ("r /srv\n\nrw /srv\n", "line 3 is of the same path as line 1"),
+    ],
+)
+def test_a_line_that_is_no_landlock_rule_is_told_before_anything_boots(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "some.rules"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=rf"some\.rules: {said}"):
+        preset(f"landlock:{file}")
 
 
 @pytest.mark.lab
@@ -113,4 +159,31 @@ def test_a_rule_that_tomoyo_passes_over_did_not_take_effect(tmp_path: Path) -> N
     found = preset(f"tomoyo-enforcing:{file}")
     (job,) = preset_jobs(Machine(), presets=[found.name], only=("null",))
     with pytest.raises(EffectError, match="rules_not_taken: expected equals none, got nonsense"):
+        run_guest(job.machine, preset=found, plan=job.plan)
+
+
+@pytest.mark.lab
+def test_landlock_rules_cost_opens_and_no_stat(tmp_path: Path) -> None:
+    """The kernel looks each folder of a path up in a tree of the rules; stat has no hook."""
+    file = tmp_path / "some.rules"
+    file.write_text("".join(f"rx /srv/with space {each}\n" for each in range(256)))
+    found = {}
+    names = ["landlock", "landlock:256", f"landlock:{file}"]
+    for job in preset_jobs(Machine(), presets=names, only=("stat/ext4", "open_close/ext4")):
+        result = run_guest(job.machine, preset=job.preset, plan=job.plan)
+        assert {effect.outcome for effect in result.effects} == {"PASSED"}
+        found[job.configuration] = counts(result)
+    alone, many, own = found.values()
+    assert many["stat/ext4"].steady == pytest.approx(alone["stat/ext4"].steady, rel=1e-3)
+    for each in (many, own):
+        assert each["open_close/ext4"].steady > alone["open_close/ext4"].steady + 10
+
+
+@pytest.mark.lab
+def test_a_landlock_rule_that_the_kernel_does_not_take_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "some.rules"
+    file.write_text("r /lab/rules/below/a/file\n")
+    found = preset(f"landlock:{file}")
+    (job,) = preset_jobs(Machine(), presets=[found.name], only=("null",))
+    with pytest.raises(EffectError, match="a folder of a Landlock rule could not be made"):
         run_guest(job.machine, preset=found, plan=job.plan)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from skips import skip
+
 WORKLOADS = [
     "null", "read", "write", "stat", "fstat", "open_close", "create_0k", "delete_0k", "create_10k",
     "delete_10k", "pipe", "fork_exit", "fork_execve", "mmap_fault", "unix_connect", "signal",
@@ -146,6 +148,47 @@ def test_a_filter_that_is_too_large_is_refused(probe: Path) -> None:
 def test_landlock_on_everything_cannot_be_proved(probe: Path) -> None:
     done = ask(probe, "run", "--workload", "null", "--landlock", "--directory", "/", code=2)
     assert "nothing is left outside" in done.stderr
+
+
+def test_further_landlock_rules_are_taken_and_proved(probe: Path, tmp_path: Path) -> None:
+    if not abi(probe):
+        skip("this kernel has no Landlock")
+    (tmp_path / "work").mkdir()
+    folders = [tmp_path / f"folder {number}" for number in range(300)]
+    for folder in folders:
+        folder.mkdir()
+    rules = tmp_path / "rules"
+    rules.write_text("".join(f"rx {folder}\n" for folder in folders) + "\nw /dev/null\n")
+    words = ("--directory", str(tmp_path / "work"), "--landlock-rules", str(rules))
+    line = measure(probe, "open_close", "--batches", "1", *words)
+    assert line["mechanism"] == {
+        "no_new_privs": True,
+        "landlock_abi": abi(probe),
+        "landlock_denies_outside": True,
+        "landlock_rules": 301,
+        "landlock_allows_by_rule": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no rule"),
+        ("r /usr\nx usr\n", "line 2: expected rights and an absolute path, as in `rx /usr`"),
+        ("a /usr\n", "line 1: expected rights"),
+    ],
+)
+def test_a_file_without_landlock_rules_is_wrong_usage(
+    probe: Path, tmp_path: Path, text: str, said: str
+) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text(text)
+    words = ("--directory", str(tmp_path), "--landlock-rules", str(rules))
+    done = ask(probe, "run", "--workload", "null", *words, code=2)
+    assert f"--landlock-rules {rules}: {said}" in done.stderr
+    rules.unlink()
+    done = ask(probe, "run", "--workload", "null", *words, code=2)
+    assert "No such file or directory" in done.stderr
 
 
 def test_a_kernel_without_landlock_is_exit_code_four(probe: Path, tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ Example: excise-probe run --workload stat --landlock
 
 const MECHANISMS_HELP: &str = "\
   --landlock          deny all file system rights that the kernel's Landlock knows, but those named below
+  --landlock-rules FILE
+                      --landlock, and further rules: a line each, rights (r, w, x), a space, a path
   --seccomp N         install a filter of N rules, all compared at each call, that allows every call
   --no-new-privs      promise no new privileges (implied by the two others)
 ";
@@ -198,6 +200,10 @@ fn mechanism(
 ) -> Result<bool, ProbeError> {
     match word {
         "landlock" => wanted.landlock = true,
+        "landlock-rules" => {
+            wanted.landlock = true;
+            wanted.landlock_rules = Some(PathBuf::from(parser.value().map_err(usage)?));
+        }
         "no-new-privs" => wanted.no_new_privs = true,
         "seccomp" => wanted.seccomp_rules = Some(count(parser, "--seccomp")?),
         _ => return Ok(false),

@@ -12,6 +12,7 @@ mod cli;
 mod error;
 mod exec;
 mod info;
+mod landlock_rules;
 mod launch;
 mod mechanism;
 mod run;

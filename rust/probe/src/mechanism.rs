@@ -1,6 +1,7 @@
 //! Mechanisms that a process can put itself under, and the proof from inside that they are on.
 
 use crate::error::{describe, ProbeError};
+use crate::landlock_rules;
 use crate::sys::landlock::{self, Ruleset};
 use crate::sys::process::status_field;
 use crate::sys::{fd, seccomp};
@@ -8,6 +9,7 @@ use serde::Serialize;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub struct Wanted {
     pub no_new_privs: bool,
     /// Deny all file system rights but those of an allow list.
     pub landlock: bool,
+    /// A file of further rules of that list.
+    pub landlock_rules: Option<PathBuf>,
     /// A filter of so many rules.
     pub seccomp_rules: Option<u32>,
 }
@@ -54,6 +58,12 @@ pub struct InForce {
     /// An open outside of the allowed places was denied (EACCES).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub landlock_denies_outside: Option<bool>,
+    /// Further rules that the kernel took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub landlock_rules: Option<usize>,
+    /// What the last of them that allows reading names could be opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub landlock_allows_by_rule: Option<bool>,
     /// Rules of the filter that we installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seccomp_rules: Option<u32>,
@@ -80,6 +90,8 @@ pub fn apply(
     // Opened now, as the rules may not allow it later; its content is made when it is read.
     let status = fd::open(c"/proc/self/status", libc::O_RDONLY, 0);
     let filter = wanted.seccomp_rules.map(filter_of).transpose()?;
+    let further = wanted.landlock_rules.as_deref().map(landlock_rules::read);
+    let further = further.transpose()?;
     let abi = if wanted.landlock { landlock::abi() } else { 0 };
     if wanted.landlock && abi == 0 {
         return Err(lacks(
@@ -97,9 +109,13 @@ pub fn apply(
     }
     in_force.no_new_privs = seccomp::no_new_privileges();
     if wanted.landlock {
-        restrict(abi, allowances)?;
+        let rules = further.as_deref().unwrap_or_default();
+        restrict(abi, allowances.iter().chain(rules))?;
         in_force.landlock_abi = Some(abi);
         in_force.landlock_denies_outside = Some(denies(forbidden)?);
+        in_force.landlock_rules = further.as_ref().map(Vec::len);
+        in_force.landlock_allows_by_rule =
+            landlock_rules::provable(rules).map(allows).transpose()?;
     }
     if let Some(mut filter) = filter {
         seccomp::install(&mut filter).map_err(|error| refused("seccomp", &error))?;
@@ -123,7 +139,10 @@ fn filter_of(rules: u32) -> Result<Vec<libc::sock_filter>, ProbeError> {
     })
 }
 
-fn restrict(abi: u32, allowances: &[Allowance]) -> Result<(), ProbeError> {
+fn restrict<'a>(
+    abi: u32,
+    allowances: impl Iterator<Item = &'a Allowance>,
+) -> Result<(), ProbeError> {
     let refused = |error| refused("landlock", &error);
     let ruleset = Ruleset::new(landlock::all_rights(abi)).map_err(refused)?;
     for allowance in allowances {
@@ -150,6 +169,18 @@ fn denies(forbidden: &Forbidden) -> Result<bool, ProbeError> {
         ))),
         Ok(_) => Err(ProbeError::Unsupported(format!(
             "landlock is not proved: {path} could be opened under the rules"
+        ))),
+    }
+}
+
+/// Open what a rule lets be read.
+fn allows(rule: &Allowance) -> Result<bool, ProbeError> {
+    match fd::open(&rule.path, libc::O_RDONLY | libc::O_NONBLOCK, 0) {
+        Ok(_) => Ok(true),
+        Err(error) => Err(ProbeError::Unsupported(format!(
+            "landlock is not proved: opening {}, which a rule allows, gave {}",
+            rule.path.to_string_lossy(),
+            describe(&error)
         ))),
     }
 }

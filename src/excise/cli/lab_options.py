@@ -14,7 +14,7 @@ PresetsOption = Annotated[
         "--preset",
         "-p",
         help="Presets, joined by commas; the first is the baseline. apparmor:FILE has further "
-        "rules, so have tomoyo-… and selinux-….",
+        "rules, so have landlock, tomoyo-… and selinux-…; landlock:256 has 256 rules.",
     ),
 ]
 KernelOption = Annotated[

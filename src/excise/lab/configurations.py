@@ -380,6 +380,8 @@ def presets() -> dict[str, Preset]:
 def preset(name: str) -> Preset:
     """Return a preset by name, or by a name and a file of further rules: `apparmor:FILE`.
 
+    Of Landlock also by a number of them: `landlock:256`.
+
     Raises:
         UsageError: If there is none of that name, in which case the hint lists all, or the file
             cannot be read.
@@ -396,7 +398,9 @@ def preset(name: str) -> Preset:
         found,
         name=name,
         files=lambda: rules.files,
+        mounted=found.mounted + rules.mounted,
         proof=found.proof + rules.proof,
+        probe_options=(*found.probe_options, *rules.probe_options),
         expectations=(*found.expectations, *rules.expectations),
         rules_sha256=rules.sha256,
     )
