@@ -69,24 +69,6 @@ class GuestResult:
     console: str
     wall_s: float
 
-    def runs(self, *, first_sequence: int = 0, block: int = 0) -> list[Run]:
-        """Return the steps as journal records, numbered from `first_sequence`, by round."""
-        return [
-            run_of(
-                self,
-                result,
-                head=RunHead(
-                    sequence=first_sequence + offset,
-                    block=block,
-                    task=result.step.task,
-                    configuration=self.configuration,
-                    run=result.step.round,
-                    phase="measured",
-                ),
-            )
-            for offset, result in enumerate(self.steps)
-        ]
-
 
 def clock_of(machine: Machine, *, accelerator: Literal["tcg", "kvm"] = "tcg") -> GuestClock:
     """Return what a nanosecond of the machine's figures is."""
