@@ -7,6 +7,7 @@ import functools
 import io
 import os
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -316,6 +317,22 @@ def test_names_that_are_no_text_are_shown_escaped_and_harm_no_other_host(
     assert by_host(run_round(fleet, store=store, engine=make())).keys() == found.keys()
 
 
+def test_a_host_whose_folder_is_a_link_to_nothing_is_told_and_not_left_out(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet"
+    for name in ("host-000", "host-001"):
+        write_host(fleet, name, entries_of(name))
+    (fleet / "gone").symlink_to(tmp_path / "not-mounted")
+    (fleet / "itself").symlink_to("itself")
+    os.mkfifo(fleet / "pipe")
+    (fleet / "README").write_text("no host")
+    found = by_host(run_round(fleet))
+    assert {name: state.verdict for name, state in found.items()} == {
+        "gone": "FAILED", "host-000": "PASSED", "host-001": "PASSED", "itself": "FAILED",
+    }  # fmt: skip
+    for name in ("gone", "itself"):
+        assert [row.check for row in found[name].checks] == ["fleet.readable"]
+
+
 def test_a_store_that_is_not_there_or_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not there"):
         read_states(str(tmp_path / "nothing.sqlite"))
@@ -324,6 +341,12 @@ def test_a_store_that_is_not_there_or_no_store_is_refused(tmp_path: Path) -> Non
         open_store(str(tmp_path / "bad.sqlite"))
     with pytest.raises(FormatError, match="cannot be read as the state of a fleet"):
         read_states(str(tmp_path / "bad.sqlite"))
+    other = sqlite3.connect(tmp_path / "other.sqlite")
+    other.execute("CREATE TABLE sessions (a)")
+    with pytest.raises(FormatError, match=r"database of something else \(it has sessions\)"):
+        open_store(str(tmp_path / "other.sqlite"))
+    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("sessions",)]
+    other.close()
     (tmp_path / "table.csv").write_text("host,verdict\n")
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "pipe.sqlite")

@@ -40,6 +40,11 @@ class Item(NamedTuple):
     size_bytes: int | None
     modified_ns: int | None
 
+    @property
+    def leads_nowhere(self) -> bool:
+        """Whether it is a link to nothing, as where a store is not mounted, or to itself."""
+        return not self.is_folder and not self.is_file and self.modified_ns is None
+
 
 class Folder(Protocol):
     """A folder; may be handed to another process."""

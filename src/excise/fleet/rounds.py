@@ -132,7 +132,7 @@ def find_hosts(urls: Iterable[str]) -> dict[str, str]:
             here = {
                 escaped_name(item.name): folder.child(item.name).url
                 for item in items
-                if item.is_folder
+                if item.is_folder or item.leads_nowhere
             }
         for name, place in here.items():
             if name in found:

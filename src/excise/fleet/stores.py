@@ -21,6 +21,7 @@ _SQLITE_ENDINGS: Final = (".sqlite", ".sqlite3", ".db")
 _STATE_BYTES: Final = 64 << 20
 _NO_STORES: Final = frozenset((".zip", ".tar", ".gz", ".xz", ".zst", ".json", ".parquet", ".csv"))
 _PATIENCE_S: Final = 10
+_NAMED: Final = 3
 _AT_A_TIME: Final = 500
 """Hosts whose states are read at once."""
 _PAGE_BYTES: Final = 16 << 10
@@ -184,6 +185,7 @@ class SqliteStore:
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=_PATIENCE_S)
+            self._require_no_other()
             # A state has 3 to 4 KiB, of which pages of the usual 4 KiB would hold one.
             self._connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
             # The log survives a crash of this program at any moment; a power cut costs at most
@@ -197,6 +199,18 @@ class SqliteStore:
         except (OSError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"cannot be opened ({reason})", source=str(path)) from error
+
+    def _require_no_other(self) -> None:
+        """Refuse another program's database before anything is written into it."""
+        rows = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = sorted(name for (name,) in rows)
+        if tables and "hosts" not in tables:
+            self._connection.close()
+            raise FormatError(
+                f"is a database of something else (it has {', '.join(tables[:_NAMED])})",
+                source=str(self._path),
+                hint="Give another file with --state; one that is not there is made.",
+            )
 
     def get(self, hosts: Iterable[str]) -> Mapping[str, bytes]:
         """Return the states of those hosts that have one."""
