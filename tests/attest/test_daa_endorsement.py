@@ -115,12 +115,12 @@ def test_a_certificate_under_a_root_holds(sound: Chain) -> None:
     ("change", "reason"),
     [
         ({"usages": ("1.2.3",)}, "not one of an endorsement key"),
-        ({"authority": False}, "under none of the 1 roots"),
-        ({"authority": None}, "under none of the 1 roots"),
-        ({"signs_certificates": False}, "under none of the 1 roots"),
+        ({"authority": False}, "under no root that was given"),
+        ({"authority": None}, "under no root that was given"),
+        ({"signs_certificates": False}, "under no root that was given"),
         ({"maker_ends": NOW - YEAR}, r"not valid today\n.*CN=maker"),
         ({"root_ends": NOW - YEAR}, r"not valid today\n.*CN=root"),
-        ({"signer": key()}, "under none of the 1 roots"),
+        ({"signer": key()}, "under no root that was given"),
         ({"subject": key()}, "is of another key"),
     ],
 )

@@ -348,7 +348,7 @@ def test_a_group_is_run_by_files_as_with_xaptum_s_tools(tmp_path: Path) -> None:
         (None, (), 3, "cannot be read"),
         (b"", (), 3, "an empty list"),
         (b"\1" * 31, (), 3, "not a whole number of 32-byte entries"),
-        (b"\1" * 32, ("--revoked-keys-count", "0"), 3, "1 entries, announced were 0"),
+        (b"\1" * 32, ("--revoked-keys-count", "0"), 3, "1 entry, announced were 0"),
         (b"\1" * 32, ("--revoked-keys-count", "1"), 0, "none of them"),
     ],
 )

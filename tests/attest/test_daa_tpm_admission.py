@@ -232,7 +232,7 @@ def test_the_certificate_of_the_ek_is_followed_to_its_root(certified) -> None:
             check_endorsement(endorsement.certificate, ek=endorsement.public, **given)
             blob, secret = make_challenge(endorsement.public, key.area.name, b"open me")
             assert key.activate(blob, secret, ek=kind) == b"open me"
-            with pytest.raises(Refused, match="under none of the 1 roots"):
+            with pytest.raises(Refused, match="under no root that was given"):
                 check_endorsement(endorsement.certificate, ek=endorsement.public, roots=roots)
             with pytest.raises(Refused, match="not valid today"):
                 check_endorsement(

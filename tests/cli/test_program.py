@@ -241,7 +241,7 @@ def test_the_gate_answers_by_its_exit_code(excise: Program, capture: Path) -> No
         "Does not pass: 1 comparison with a limit of 2 %, 1 failed\nFAIL  t  b  +"
     )
     assert "costs more than +2.0 %" in out
-    assert err == "excise: 1 of 1 comparisons do not pass\n"
+    assert err == "excise: 1 of 1 comparison does not pass\n"
     code, out, err = excise("gate", capture, "--baseline", "none", "--json")
     assert (code, err) == (1, "")
     assert json.loads(out)["passed"] is False

@@ -141,7 +141,7 @@ def test_events_that_the_text_and_the_buffers_statistics_tell_of_are_counted_onc
     losses = traced(tmp_path, told, cpus=cpus).losses
     assert [(loss.reason, loss.count) for loss in losses] == [
         ("events of CPU 0 that the ring buffer could not keep, in 2 gaps", 10),
-        ("events of CPU 1 that the ring buffer could not keep, in 1 gaps", 2),
+        ("events of CPU 1 that the ring buffer could not keep, in 1 gap", 2),
         ("events lost: overrun", 4),
         ("events lost: commit overrun", 1),
     ]

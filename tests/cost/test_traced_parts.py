@@ -118,7 +118,7 @@ def test_system_calls_of_a_mixed_trace_are_attributed_by_calls_and_cost(tmp_path
     assert found.task == "stat"
     labels = {part.event: part.labels for part in found.parts}
     assert labels["inode_permission"] == "2 calls"
-    assert labels["inode_getattr"] == "1 calls"
+    assert labels["inode_getattr"] == "1 call"
     values = _values(found)
     assert values["inode_getattr"][0] == pytest.approx(500.0, abs=10.0)
     assert values["inode_permission"][0] == pytest.approx(200.0, abs=10.0)

@@ -221,6 +221,7 @@ def test_what_is_not_comparable_always_says_why() -> None:
     why = "its parts differ: pta|verify only in b"
     words = " ".join(render_text(report).split())
     assert f"* Not comparable: t ta|cmd_total; t pta|cmd_total ({why})." in words
+    assert f"* Compared as a whole: t under b ({why})." in words
     lines = [line for line in render_brief(report).splitlines() if "not comparable" in line]
     assert len([line for line in lines[1:] if line.endswith(why)]) == 2
     failed = compared(paired_dataset({"b": 1.2, "none (A/A)": 1.3}))

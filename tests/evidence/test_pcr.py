@@ -136,7 +136,7 @@ def test_serialized_structures_are_read_in_both_byte_orders(order: str) -> None:
 @pytest.mark.parametrize(
     ("data", "field", "reason"),
     [
-        (serialized([(0xB, (1, 2))], [ONE]), "TPML_DIGEST", "1 digests for 2 selected"),
+        (serialized([(0xB, (1, 2))], [ONE]), "TPML_DIGEST", "1 digest for 2 selected"),
         (serialized([(4, (1,))], [ONE]), "value", "sha1 bank has 32 bytes"),
         (serialized([(0x99, (1,))], [ONE]), "hash", "unknown hash 0x0099"),
         (b"\x11" + serialized([(0xB, (1,))], [ONE])[1:], "count", "neither byte order"),

@@ -168,7 +168,7 @@ def test_the_report_has_every_answer_in_every_format(answers: FleetAnswers) -> N
     short = build_fleet(answers, rows=1).table("fleet-unknown")
     assert (len(short.rows), short.notes[-1]) == (
         1,
-        "1 more rows; --json, --rows and --results have all.",
+        "1 more row; --json, --rows and --results have all.",
     )
 
 

@@ -438,5 +438,5 @@ def test_a_host_that_went_away_is_named_and_stays_in_the_state(tmp_path: Path) -
     done = run_round(fleet, store=store)
     assert done.absent == ("host-001",)
     warnings = build_fleet(answer(done.states()), done=done).paragraphs("warning")
-    assert "1 hosts that the state knows are not in this round: host-001." in warnings
+    assert "The state knows 1 host not in this round: host-001." in warnings
     assert len(read_states(str(tmp_path / "s.sqlite"))) == 3

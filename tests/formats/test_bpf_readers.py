@@ -43,7 +43,7 @@ def test_maps_statistics_and_histograms_of_bpftrace() -> None:
     [stack] = [row for row in reading.aggregates if row.layer == "path"]
     assert (stack.labels, stack.sum) == ("path=vfs_open;do_dentry_open;security_file_open", 5)
     assert [loss.count for loss in reading.losses] == [12]
-    assert any("1 lines that the script printed" in note for note in reading.notes)
+    assert any("script's own output is left out: 1 line" in note for note in reading.notes)
 
 
 def test_every_entry_of_a_captured_bpftrace_text_is_a_row(shared_vectors: Path) -> None:

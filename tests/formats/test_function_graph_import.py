@@ -256,7 +256,7 @@ def test_functions_and_losses_of_trace_cmd() -> None:
     [run] = reading.runs
     assert (run.task, run.wall_ns) == ("vfs_open", 4_000)
     assert {loss.reason: loss.count for loss in reading.losses} == {
-        "events of CPU 0 that the ring buffer could not keep, in 1 gaps": 123,
+        "events of CPU 0 that the ring buffer could not keep, in 1 gap": 123,
         "events that trace-cmd could not parse": 1,
     }
 

@@ -96,7 +96,7 @@ def test_what_cannot_be_seen_is_named(lines: str, reason: str) -> None:
 
 def test_a_torn_line_makes_the_observation_incomplete() -> None:
     seen = read_observation("exec\t7\t/usr/bin/a\nhello\t7\ntest\t7\topenssl\tKAT\nexit\t0\n")
-    assert seen.unseen == ("1 lines of the observation itself cannot be read",)
+    assert seen.unseen == ("1 line of the observation itself cannot be read",)
 
 
 @given(st.text(alphabet=st.sampled_from("exechlotsPa\t\n07/"), max_size=200))

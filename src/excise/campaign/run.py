@@ -35,6 +35,7 @@ from excise.capture.store import (
 from excise.collect.host import SET_AT_BOOT
 from excise.cost.facts import disagreements
 from excise.errors import CaptureError, EffectError, OutputError, Refused, UsageError
+from excise.units import counted
 
 _RUN_LINE: Final = b'\n{"kind":"run",'
 
@@ -232,7 +233,8 @@ def _extended(manifest: Manifest, before: Campaign, now: Campaign) -> Manifest:
     Blocks added until a difference shows would show one where there is none: it is noted.
     """
     note = (
-        f"Extended from {before.blocks} to {now.blocks} blocks. If that was decided after a look "
+        f"Extended from {before.blocks} to {counted(now.blocks, 'block')}. If that was decided "
+        "after a look "
         "at the results, a difference just below the limit is less certain than it says."
     )
     return msgspec.structs.replace(
@@ -255,7 +257,7 @@ def completed_runs(path: Path) -> int:
             last = msgspec.json.decode(line, type=Run).sequence
     if last + 1 != count:
         raise CaptureError(
-            f"its journal holds {count} runs but the last one has number {last}",
+            f"its journal holds {counted(count, 'run')} but the last one has number {last}",
             source=str(path),
             hint="The journal was changed by hand; start a new capture",
         )

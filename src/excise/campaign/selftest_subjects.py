@@ -42,6 +42,7 @@ from excise.collect.selftest.wolfssl import (
     wolfssl_tree,
 )
 from excise.errors import HostError, UsageError
+from excise.units import counted
 
 LAYER: Final = "self-test"
 STEP: Final = "step"
@@ -406,7 +407,7 @@ def _failure(steps: Sequence[Step], tests: Sequence[SelfTest], lost: int) -> str
     said = [f"step {step.name} failed" for step in steps if not step.ok]
     said += [f"{test.name}: {test.phase}" for test in tests if test.phase != "Pass"]
     if lost:
-        said.append(f"{lost} tests did not fit the helper")
+        said.append(f"{counted(lost, 'test')} did not fit the helper")
     return "; ".join(said) or None
 
 

@@ -39,6 +39,7 @@ from excise.collect.tpm.wire import PASSWORD, Link, TpmError, clock, open_link, 
 from excise.cost.tpm_record import CLIENT, is_bench
 from excise.errors import HostError, UsageError
 from excise.events.dataset import Dataset
+from excise.units import counted
 
 TPM_LAYER: Final = "tpm"
 CLIENT_LAYER: Final = "client"
@@ -428,7 +429,8 @@ def _finish(work: _Work, state: _State, left: Sequence[str]) -> None:
         notes.append(f"The HMACs of all {bench.verified:,} answers to protected extends are right.")
     if bench.link.retries:
         notes.append(
-            f"The TPM asked {bench.link.retries:,} times to send a command again; a command's time "
+            f"The TPM asked {counted(bench.link.retries, 'time')} to send a command again; a "
+            "command's time "
             "is that of its last sending."
         )
     if left:
@@ -440,7 +442,7 @@ def _finish(work: _Work, state: _State, left: Sequence[str]) -> None:
 
 def _manifest(info: TpmInfo, bench: Bench, seed: int, zero: bool) -> Manifest:
     words = " ".join(filter(None, [info.maker or info.manufacturer, info.vendor_string]))
-    banks = f"in {len(bench.banks)} banks, as the kernel does"
+    banks = f"in {counted(len(bench.banks), 'bank')}, as the kernel does"
     kept = "" if zero else " It was not zero before and is not reset."
     return Manifest(
         id=new_id(),

@@ -9,6 +9,7 @@ import typer
 
 from excise.cli.options import JsonOption, print_json
 from excise.errors import UsageError
+from excise.units import counted
 
 if TYPE_CHECKING:
     from excise.campaign.spec import Campaign
@@ -48,9 +49,9 @@ def status(capture: CaptureFolder, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(found)
         return
-    typer.echo(f"{found['runs']} of {found['runs_of']} runs")
+    typer.echo(f"{found['runs']} of {counted(found['runs_of'], 'run')}")
     if campaign.target.entry == "boot":
-        typer.echo(f"{state.boots} boots, {state.failed} failed")
+        typer.echo(f"{counted(state.boots, 'boot')}, {state.failed} failed")
         for arm in state.skipped:
             typer.echo(f"skipped: {arm}")
         typer.echo(f"booted for: {state.arm or 'nothing of this campaign'}")
@@ -92,7 +93,10 @@ def resume(capture: CaptureFolder, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"done": finished.done, "total": finished.total, "failed": finished.failed})
         return
-    typer.echo(f"Wrote {finished.path} ({finished.done} runs, {finished.failed} failed)", err=True)
+    typer.echo(
+        f"Wrote {finished.path} ({counted(finished.done, 'run')}, {finished.failed} failed)",
+        err=True,
+    )
 
 
 def _tell_stage(configuration: str, stage: str) -> None:

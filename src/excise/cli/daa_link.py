@@ -11,6 +11,7 @@ from excise.cli.daa_options import group_verifier
 from excise.cli.options import JsonOption, print_json, read_input, refuse_idle
 from excise.errors import UsageError
 from excise.files import LIMIT_BYTES
+from excise.units import counted
 
 if TYPE_CHECKING:
     from excise.evidence.daa import Links, Signature
@@ -115,7 +116,8 @@ def _failed(
 
     if len(messages) not in (1, len(signatures)):
         raise UsageError(
-            f"{len(messages)} messages were given for {len(signatures)} signatures",
+            f"{counted(len(messages), 'message was', 'messages were')} given for "
+            f"{counted(len(signatures), 'signature')}",
             hint="Give --message once, or once for each",
         )
     if len(messages) == 1:

@@ -20,7 +20,7 @@ from excise.cli.options import (
     require_no_other_form,
 )
 from excise.errors import CaptureError, Refused, UsageError
-from excise.units import parse_percentage
+from excise.units import counted, parse_percentage
 
 if TYPE_CHECKING:
     from excise.events.dataset import Dataset
@@ -86,7 +86,10 @@ def gate(
     if not result.passed:
         if as_json:
             raise typer.Exit(1)
-        raise Refused(f"{len(result.failures)} of {result.compared} comparisons do not pass")
+        raise Refused(
+            f"{len(result.failures)} of "
+            f"{counted(result.compared, 'comparison does', 'comparisons do')} not pass"
+        )
 
 
 def _other(name: str, dataset: Dataset) -> Dataset:

@@ -155,7 +155,8 @@ def _one_each(configurations: list[str] | None, files: list[str]) -> list[str | 
         return given * len(files)
     if len(given) != len(files):
         raise UsageError(
-            f"{len(given)} configurations were given for {len(files)} files",
+            f"{counted(len(given), 'configuration was', 'configurations were')} given for "
+            f"{counted(len(files), 'file')}",
             hint="Give --configuration once, or once for each file",
         )
     return given

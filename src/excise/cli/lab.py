@@ -23,7 +23,7 @@ from excise.cli.options import (
 )
 from excise.cli.steps import guests_bar
 from excise.errors import UsageError
-from excise.units import parse_hex
+from excise.units import counted, parse_hex
 
 if TYPE_CHECKING:
     from excise.lab import GuestResult, Machine, Plan, Preset
@@ -338,7 +338,7 @@ def _print_guest(result: GuestResult, value: dict[str, Any]) -> None:
     passed = sum(effect.outcome == "PASSED" for effect in result.effects)
     typer.echo(
         f"{result.configuration}: kernel {result.kernel.release}, clock: {result.clock}, "
-        f"{passed} of {len(result.effects)} checks of its configuration passed"
+        f"{passed} of {counted(len(result.effects), 'check')} of its configuration passed"
     )
     for step in result.steps:
         if step.probe is None:
@@ -347,7 +347,10 @@ def _print_guest(result: GuestResult, value: dict[str, Any]) -> None:
             if step.exit_code:
                 typer.echo(f"  {step.step.task}: exit code {step.exit_code}")
             if step.ima_entries:
-                typer.echo(f"  {step.step.task}: {step.ima_entries:,} entries in the IMA list")
+                typer.echo(
+                    f"  {step.step.task}: {counted(step.ima_entries, 'entry', 'entries')} in "
+                    "the IMA list"
+                )
         else:
             unit = "instructions" if result.machine.mode == "count" else "ns"
             figure = f"{min(step.probe.op_ns):>14,.1f} {unit} per operation"

@@ -21,7 +21,7 @@ from excise.cli.options import (
     require_no_other_form,
 )
 from excise.errors import Refused, UsageError
-from excise.units import parse_duration
+from excise.units import counted, parse_duration
 
 if TYPE_CHECKING:
     from excise.campaign.run import Finished
@@ -235,12 +235,12 @@ def conclude_interrupted(finished: Finished, *, as_json: bool) -> None:
     if wants_pause(finished.path):
         if as_json:
             print_json({"paused": True, "done": finished.done, "total": finished.total})
-        typer.echo(f"Paused after {finished.done} of {finished.total} runs", err=True)
+        typer.echo(f"Paused after {finished.done} of {counted(finished.total, 'run')}", err=True)
         raise typer.Exit(0)
     if as_json:
         print_json({"interrupted": True, "done": finished.done, "total": finished.total})
     typer.echo(
-        f"Stopped after {finished.done} of {finished.total} runs; nothing is lost. "
+        f"Stopped after {finished.done} of {counted(finished.total, 'run')}; nothing is lost. "
         f"The same command with -o {finished.path} goes on.",
         err=True,
     )
@@ -251,7 +251,7 @@ def _tell_of_the_boot(finished: Finished, *, as_json: bool) -> NoReturn:
     if as_json:
         print_json({"goes_down": True, "done": finished.done, "total": finished.total})
     typer.echo(
-        f"{finished.done} of {finished.total} runs. This machine reboots now; "
+        f"{finished.done} of {counted(finished.total, 'run')}. This machine reboots now; "
         f"excise-campaign.service goes on: `excise campaign status {finished.path}`",
         err=True,
     )
@@ -282,7 +282,10 @@ def _conclude(
         except UsageError as error:  # every run of the others failed, as where one is skipped
             typer.echo(f"Not compared: {error.reason}", err=True)
     print_report(report, format_name=None, as_json=as_json, brief=brief)
-    typer.echo(f"Wrote {finished.path} ({finished.done} runs, {finished.failed} failed)", err=True)
+    typer.echo(
+        f"Wrote {finished.path} ({counted(finished.done, 'run')}, {finished.failed} failed)",
+        err=True,
+    )
     return dataset
 
 

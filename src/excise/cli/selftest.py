@@ -23,7 +23,7 @@ from excise.cli.options import (
 )
 from excise.cli.steps import steps_bar
 from excise.errors import UsageError
-from excise.units import parse_percentage
+from excise.units import counted, parse_percentage
 
 app = typer.Typer(
     name="selftest",
@@ -266,7 +266,7 @@ def commands(
     with run_progress(plan.campaign.runs, shown=progress and sys.stderr.isatty()) as on_progress:
         finished = run_campaign(plan.campaign, path, on_progress=on_progress)
     if finished.interrupted:
-        typer.echo(f"Stopped after {finished.done} of {finished.total} runs", err=True)
+        typer.echo(f"Stopped after {finished.done} of {counted(finished.total, 'run')}", err=True)
         raise typer.Exit(130)
     dataset = open_dataset(str(path))
     costs = command_costs(
@@ -286,4 +286,6 @@ def commands(
         notes=plan.notes,
     )
     print_report(report, format_name=format_name, as_json=as_json)
-    typer.echo(f"Wrote {path} ({finished.done} runs, {finished.failed} failed)", err=True)
+    typer.echo(
+        f"Wrote {path} ({counted(finished.done, 'run')}, {finished.failed} failed)", err=True
+    )

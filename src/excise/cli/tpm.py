@@ -27,7 +27,7 @@ from excise.cli.options import (
 )
 from excise.cli.steps import steps_bar
 from excise.errors import UsageError
-from excise.units import NS_PER_S, parse_duration
+from excise.units import NS_PER_S, counted, parse_duration
 
 if TYPE_CHECKING:
     from excise.cost.tpm_catalogue import CatalogueTpm
@@ -159,7 +159,7 @@ def bench(
         report = build_bench(open_dataset(str(path)))
         print_report(report, format_name=format_name, as_json=as_json)
     state = "stopped, what was measured is kept" if done.interrupted else "complete"
-    typer.echo(f"Wrote {path} ({done.runs:,} runs, {state})", err=True)
+    typer.echo(f"Wrote {path} ({counted(done.runs, 'run')}, {state})", err=True)
     if done.left:
         typer.echo(f"The TPM is not as it was: {'; '.join(done.left)}", err=True)
     if done.interrupted:

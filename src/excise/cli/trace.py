@@ -13,6 +13,7 @@ import typer
 from excise.cli.options import FormatOption, JsonOption, print_json, print_report, split_words
 from excise.collect.trace import Backend, TraceRequest
 from excise.errors import UsageError
+from excise.units import counted
 
 if TYPE_CHECKING:
     from excise.cost.hook_trace import HookTrace
@@ -314,7 +315,11 @@ def _restore(*, as_json: bool) -> None:
     if as_json:
         print_json({"restored": restored})
     else:
-        typer.echo(f"Restored what {restored} traces had left." if restored else "Nothing is left.")
+        typer.echo(
+            f"Restored what {counted(restored, 'trace')} had left."
+            if restored
+            else "Nothing is left."
+        )
 
 
 def _list_hooks(kernel: str | None, *, as_json: bool) -> None:

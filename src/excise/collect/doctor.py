@@ -12,6 +12,7 @@ from typing import Final, Literal
 from excise.collect.host import SECURITYFS, read_word, virtualisation
 from excise.collect.probe import ProbeInfo, probe_info
 from excise.errors import ExciseError
+from excise.units import counted
 
 State = Literal["yes", "partly", "no"]
 TRACEFS: Final = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
@@ -94,7 +95,7 @@ def _noise() -> Iterator[Ability]:
     kind = virtualisation()
     cores, load = os.cpu_count() or 1, os.getloadavg()[0]
     quiet = load < 0.5 * cores and kind == "none" and governor in (None, "performance")
-    found = f"load {load:.2f} on {cores} cores, governor {governor or 'unknown'}, {kind}"
+    found = f"load {load:.2f} on {counted(cores, 'core')}, governor {governor or 'unknown'}, {kind}"
     yield Ability(
         name="quiet machine",
         state="yes" if quiet else "partly",

@@ -35,7 +35,7 @@ from excise.stats import (
     pairs_for_interval,
     runs_for_difference,
 )
-from excise.units import NS_PER_MS, NS_PER_S, NS_PER_US
+from excise.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted
 
 ALPHA: Final = 0.05
 _NS_PER: Final = {"ns": 1, "us": NS_PER_US, "µs": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
@@ -472,13 +472,22 @@ def _with_runs_needed(rows: Sequence[Comparison]) -> list[Comparison]:
         if row.verdict is not Verdict.INCONCLUSIVE:
             pass
         elif row.order == "order unknown" and row.n < runs:
-            text = f"{row.n} runs are too few for {why} at 95 %: it takes at least {runs} of each"
+            text = (
+                f"{counted(row.n, 'run is', 'runs are')} too few for {why} at 95 %: it "
+                f"takes at least {runs} of each"
+            )
             found = replace(row, runs_needed=runs - row.n, too_few=text)
         elif row.order == "paired blocks" and row.n < pairs:
-            text = f"{row.n} pairs are too few for {why} at 95 %: it takes at least {pairs}"
+            text = (
+                f"{counted(row.n, 'pair is', 'pairs are')} too few for {why} at 95 %: it "
+                f"takes at least {pairs}"
+            )
             found = replace(row, too_few=text)
         elif row.order == "paired blocks" and row.n < together and _lost_to_holm(row):
-            text = f"{row.n} pairs are too few for {why} at 95 %: it takes at least {together}"
+            text = (
+                f"{counted(row.n, 'pair is', 'pairs are')} too few for {why} at 95 %: it "
+                f"takes at least {together}"
+            )
             found = replace(row, too_few=text)
         result.append(found)
     return result
@@ -498,7 +507,7 @@ def _holm_adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
             continue
         p_holm = next(adjusted)
         lost = row.verdict in (Verdict.COSTS, Verdict.SAVES) and p_holm > ALPHA
-        notes = (*row.notes, f"{_NOT_SURVIVED} over {len(tested)} comparisons")
+        notes = (*row.notes, f"{_NOT_SURVIVED} over {counted(len(tested), 'comparison')}")
         result.append(
             replace(row, p_holm=p_holm, verdict=Verdict.INCONCLUSIVE, notes=notes)
             if lost

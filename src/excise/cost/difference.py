@@ -232,9 +232,9 @@ def _share(
             before.error.times(base_count) if before else EXACT,
         )
     )
-    words = f"{count:g} calls" if count == base_count else f"{base_count:g} → {count:g} calls"
-    if key.layer == FUNCTION_LAYER and not base_count:
-        words = f"{count:g} calls"
+    words = f"{count:g} call" if count == 1 else f"{count:g} calls"
+    if count != base_count and (base_count or key.layer != FUNCTION_LAYER):
+        words = f"{base_count:g} → {words}"
     elif key.labels and key.layer != FUNCTION_LAYER:
         words = f"{key.labels}, {words}"
     return _Found(key=key, value=value, error=error, words=words)

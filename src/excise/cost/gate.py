@@ -15,7 +15,7 @@ from excise.cost.versions import side_by_side
 from excise.errors import UsageError
 from excise.events.dataset import Dataset
 from excise.stats import Verdict
-from excise.units import format_ratio, format_ratio_beside, format_ratio_interval
+from excise.units import counted, format_ratio, format_ratio_beside, format_ratio_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +203,8 @@ def _reason(row: Comparison, limit: float, *, strict: bool) -> str | None:
     published = row.order == "published values"
     low, high = (row.ratio, row.ratio) if published else (row.low, row.high)
     if low is None or high is None:
-        few = f"{row.n} {'pairs' if row.order == 'paired blocks' else 'runs'} are too few to judge"
+        kind = "pair" if row.order == "paired blocks" else "run"
+        few = f"{counted(row.n, f'{kind} is', f'{kind}s are')} too few to judge"
         return row.too_few or few
     if low > limit:
         return f"costs more than {allowed}"

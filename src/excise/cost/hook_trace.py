@@ -21,6 +21,7 @@ from excise.formats.trace_rows import (
     label,
     layer_and_event,
 )
+from excise.units import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -466,7 +467,7 @@ def _function_rows(
     if row["below_floor"]:
         notes.append("below the tracer's noise floor")
     if row["disturbed"]:
-        notes.append(f"{row['disturbed']:,} calls with interrupts or other tasks inside")
+        notes.append(f"{counted(row['disturbed'], 'call')} with interrupts or other tasks inside")
     yield Aggregate(
         **common,
         metric="duration",

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from excise.cost.predict_doubts import Fitted, doubts, overlap_text
 from excise.errors import UsageError
+from excise.units import counted
 
 Mode = Literal["none", "hmac", "saved", "lazy"]
 MODES: Final[tuple[Mode, ...]] = ("none", "lazy", "saved", "hmac")
@@ -259,7 +260,7 @@ class BootModel:
             interval="" if half is None else "95 %",
             base_ns=self.base_ns,
             measured_ns=measured_ns,
-            basis=f"{self.boots} boots",
+            basis=counted(self.boots, "boot"),
             doubtful=bool(self.doubts),
         )
 
@@ -304,7 +305,7 @@ class BootModel:
             high_ns=None if half is None else predicted + half,
             interval=interval,
             base_ns=self.base_ns,
-            basis=f"{self.boots} boots, with the extends of {units.name}",
+            basis=f"{counted(self.boots, 'boot')}, with the extends of {units.name}",
             doubtful=bool(self.doubts),
         )
 
@@ -344,7 +345,8 @@ def fit_boots(
     scale[scale == 0] = 1.0
     if np.linalg.matrix_rank(matrix / scale) < len(columns):
         raise UsageError(
-            f"{len(boots)} boots do not determine base and {', '.join(columns[1:])}",
+            f"{counted(len(boots), 'boot does', 'boots do')} not determine base and "
+            f"{', '.join(columns[1:])}",
             hint="Add boots with another number of entries, or give the TPM's unit costs",
         )
     inverse = np.linalg.inv((matrix / scale).T @ (matrix / scale)) / np.outer(scale, scale)

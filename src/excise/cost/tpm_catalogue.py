@@ -19,6 +19,7 @@ from excise.cost.predict import UnitCost, UnitCosts
 from excise.cost.tpm_record import EXTEND, Command, TpmRecord, decode_record
 from excise.errors import UsageError
 from excise.reference import PREFIX, published
+from excise.units import counted
 
 TRACE: Final = "tpm-hmac-2024"
 TRACED_TPM: Final = "Infineon SLB9670, traced in Linux 6.11-rc2"
@@ -137,7 +138,7 @@ def _measured(command: Command) -> UnitCost:
     loaded host some wait for a processor, which the boot does not. The median stands for them then,
     and the spread is that of the lower 95 %, as if it were normal.
     """
-    basis = f"measured, {command.n} extends"
+    basis = f"measured, {counted(command.n, 'extend')}"
     mean_ns, sd_ns = command.mean_ns, command.sd_ns
     if mean_ns > _DISTURBED * command.median_ns:
         times = mean_ns / command.median_ns

@@ -9,6 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from excise.units import counted
+
 SHORTEST_NS: Final = 300_000.0
 LONGEST_NS: Final = 20_000_000.0
 MOST_POLLS: Final = 20
@@ -49,7 +51,7 @@ def find_polling(times: Mapping[str, Sequence[float]]) -> Polling:
     """
     held = [np.asarray(each, dtype=np.float64) for each in times.values()]
     values = np.concatenate([np.zeros(0), *held])
-    nothing = f"looked for in {values.size:,} times of {len(times)} commands"
+    nothing = f"looked for in {counted(values.size, 'time')} of {counted(len(times), 'command')}"
     if values.size < FEWEST_MULTIPLES * FEWEST_VALUES:
         return Polling(step_ns=None, evidence=f"too few times: {nothing}")
     ticks = np.geomspace(SHORTEST_NS, LONGEST_NS, _STEPS)

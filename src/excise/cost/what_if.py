@@ -15,6 +15,7 @@ from excise.cost.predict import (
     require_mode,
 )
 from excise.errors import UsageError
+from excise.units import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +124,11 @@ class WhatIf:
     def _variants(self) -> Iterator[tuple[int, str]]:
         """Yield numbers of entries with what to call them, those of the digest cache at the end."""
         for count in self.entries:
-            yield count, f"{count:,} entries"
+            yield count, counted(count, "entry", "entries")
         if self.digest_cache_ratio is not None:
             for count in self.entries:
                 left = entries_left(count, kept_ratio=self.digest_cache_ratio)
-                yield left, f"{count:,} entries, digest cache"
+                yield left, f"{counted(count, 'entry', 'entries')}, digest cache"
 
 
 def require_configurations(boots: Sequence[Boot], names: Iterable[str]) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 from excise.capture.journal import Calibration, Effect, Loss, Session
 from excise.capture.manifest import Manifest
 from excise.events.schema import AGGREGATES, BATCHES, EVENTS, METRIC_UNITS, RUNS
+from excise.units import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,8 @@ def never_succeeded(dataset: Dataset) -> list[str]:
         .filter(~pl.col("ok"))
     )
     return sorted(
-        f"{task} under {configuration}: {runs} of {runs} runs ({', '.join(how) or 'not started'})"
+        f"{task} under {configuration}: {runs} of {counted(runs, 'run')} "
+        f"({', '.join(how) or 'not started'})"
         for task, configuration, runs, _, how in whole.iter_rows()
     )
 

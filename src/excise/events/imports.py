@@ -20,6 +20,7 @@ from excise.clock import Clock
 from excise.errors import FormatError, UsageError
 from excise.files import FileOnDisk, lacks_room, unwritable
 from excise.formats.model import Reading
+from excise.units import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +214,7 @@ class _Gathered:
     def require_rows(self) -> None:
         if self._empty:
             raise FormatError(
-                f"holds nothing that can be imported ({self._lost} lines lost)",
+                f"holds nothing that can be imported ({counted(self._lost, 'line')} lost)",
                 source=", ".join(self._names),
             )
 

@@ -22,6 +22,7 @@ from excise.evidence.pcr import read_pcr_bytes
 from excise.evidence.policy import read_covered
 from excise.evidence.policy.buffers import is_buffer
 from excise.evidence.quote import QuoteAppraisal, verify_quote
+from excise.units import counted
 
 ATTEST: Final = "quote.attest"
 SIGNATURE: Final = "quote.signature"
@@ -145,7 +146,7 @@ def _seal_check(path: Path, seal: Seal | None) -> Check:
     return Check(
         id="capture.seal",
         outcome=Outcome.FAILED if broken else Outcome.PASSED,
-        expected=f"{len(seal.digests)} files with root {seal.root}",
+        expected=f"{counted(len(seal.digests), 'file')} with root {seal.root}",
         got="; ".join(broken) or "all files as sealed",
         clause=_SEAL_CLAUSE,
     )

@@ -48,6 +48,7 @@ from excise.evidence.psa.token import (
     payload_check,
     unverified_checks,
 )
+from excise.units import counted
 
 TAG_CMW_COLLECTION: Final = 907
 TAG_EAT_COLLECTION: Final = 399
@@ -70,7 +71,7 @@ def _hash_fault(value: Any) -> str:
 
 def _extensible_fault(value: Any) -> str:
     if not isinstance(value, list) or not 1 <= len(value) <= 4:
-        return f"{len(value)} values" if isinstance(value, list) else "no array"
+        return counted(len(value), "value") if isinstance(value, list) else "no array"
     return next((fault for fault in map(digest_fault, value) if fault), "")
 
 

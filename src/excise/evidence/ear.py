@@ -32,6 +32,7 @@ from excise.evidence.trust_vector import (
     tier_of,
     worst,
 )
+from excise.units import counted
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -222,7 +223,7 @@ def _parse(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
         raise FormatError(f"{len(token)} characters are more than {MAX_EAR_BYTES}")
     parts = token.split(".")
     if len(parts) != 3:
-        raise FormatError(f"{len(parts)} parts")
+        raise FormatError(counted(len(parts), "part"))
     if any(set(part) & set("=+/") for part in parts):
         raise FormatError("not base64url without padding")
     header, claims = (_json_object(part) for part in parts[:2])

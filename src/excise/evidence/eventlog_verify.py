@@ -32,6 +32,7 @@ from excise.evidence.eventlog import (
 )
 from excise.evidence.eventlog_types import NAMES, SELF_DESCRIBING, type_name
 from excise.evidence.pcr import canonical_bank
+from excise.units import counted
 
 _CLAUSE: Final = "TCG PC Client Platform Firmware Profile 1.06, 10.4"
 _INVOCATION: Final = b"Exit Boot Services Invocation"
@@ -92,7 +93,7 @@ class EventLogAppraisal(AppraisalResult):
         what = "register" if self.log.format == "ccel" else "PCR"
         return tuple(
             f"{what} {each.replayed.register} {each.replayed.bank}: {each.replayed.value.hex()} "
-            f"after {each.replayed.events} events"
+            f"after {counted(each.replayed.events, 'event')}"
             for each in self.registers
         )
 

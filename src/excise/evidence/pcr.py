@@ -17,6 +17,7 @@ from typing import Final
 
 from excise.errors import FormatError, UsageError
 from excise.files import read_whole
+from excise.units import counted
 
 BANK_SIZES_BYTES: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -421,7 +422,7 @@ def _read_serialized(data: bytes, selection: PcrSelection | None) -> PcrValues:
     digests = list(_serialized_digests(data, order, lists))
     if len(labels) != len(digests):
         raise FormatError(
-            f"{len(digests)} digests for {len(labels)} selected PCRs",
+            f"{counted(len(digests), 'digest')} for {counted(len(labels), 'selected PCR')}",
             field="TPML_DIGEST",
             offset=_SELECTION_BYTES,
         )

@@ -19,6 +19,7 @@ from excise.evidence.policy import EntryClass, Policy
 from excise.fleet.packages import PackageMap
 from excise.fleet.records import HostState
 from excise.fleet.tables import tables_of
+from excise.units import counted
 
 _DIFFERS: Final = (EntryClass.DIGEST_DIFFERS.value, EntryClass.OTHER_ALGORITHM.value)
 _UNKNOWN: Final = (
@@ -273,7 +274,9 @@ def candidates(answers: FleetAnswers) -> str:
     )
     lines = ["# Unknown to the policy. Look at each before you allow it."]
     for algorithm, digest, name, package, hosts in joined.iter_rows():
-        lines.append(f"# {hosts} hosts, {algorithm or 'sha1'}, package {package or 'unknown'}")
+        lines.append(
+            f"# {counted(hosts, 'host')}, {algorithm or 'sha1'}, package {package or 'unknown'}"
+        )
         lines.append(_checksum_line(digest, name))
     return "\n".join(lines) + "\n"
 

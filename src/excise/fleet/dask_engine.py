@@ -18,6 +18,7 @@ from excise.errors import HostError
 from excise.evidence.policy import Policy
 from excise.fleet.records import HostJob, Settings
 from excise.fleet.worker import Batch, appraise_batch, forget_compiled, keep_compiled
+from excise.units import counted
 
 if TYPE_CHECKING:
     from distributed import Scheduler, Worker
@@ -101,7 +102,7 @@ class DaskEngine:
             raise
         self.slots = max(1, sum(self._client.nthreads().values()))
         self.ahead = 2 * self.slots + 2
-        self.name = f"Dask at {self._address}, {self.slots} threads"
+        self.name = f"Dask at {self._address}, {counted(self.slots, 'thread')}"
         self._executor = self._client.get_executor(pure=False)
 
     def _give(self, policy: Policy) -> None:

@@ -27,6 +27,7 @@ from excise.fleet.worker import (
     start_together,
     start_worker,
 )
+from excise.units import counted
 
 DEFAULT_MEMORY_BYTES: Final = 2 << 30
 """Private memory a worker of a pool may have; a list of any length takes some tens of MiB."""
@@ -143,7 +144,7 @@ class PoolEngine:
     ) -> None:
         self.slots = workers
         self.ahead = 2 * workers
-        self.name = f"a pool of {workers} processes"
+        self.name = f"a pool of {counted(workers, 'process', 'processes')}"
         self._memory_limit_bytes = memory_limit_bytes
         self._settings = Settings()
         self._policy: Policy | None = None
@@ -157,7 +158,7 @@ class PoolEngine:
         self._short = True
         self.slots = max(1, min(self.slots, hosts // _HOSTS_A_PROCESS))
         self.ahead = 2 * self.slots
-        self.name = f"a pool of {self.slots} process{'es' if self.slots > 1 else ''}"
+        self.name = f"a pool of {counted(self.slots, 'process', 'processes')}"
 
     def start(self, *, settings: Settings, policy: Policy | None) -> None:
         """Start the processes, with the compiled policy where every one finds it."""

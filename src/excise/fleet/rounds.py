@@ -38,6 +38,7 @@ from excise.fleet.records import (
 )
 from excise.fleet.stores import StateStore
 from excise.fleet.worker import Batch, peak_rss_bytes, worker_name
+from excise.units import counted
 
 MAX_DEATHS: Final = 2
 """Workers that a host may take along when it runs alone."""
@@ -323,7 +324,7 @@ class _Round:
         if self.deaths[host] < MAX_DEATHS:
             self.suspects.append(host)
             return
-        what = f"its worker died {self.deaths[host]} times"
+        what = f"its worker died {counted(self.deaths[host], 'time')}"
         self._keep({host: error_state(host, what, self._known(host)).encode()})
 
     def _submit(self, running: dict[Future[Batch], list[str]], names: list[str]) -> None:

@@ -16,6 +16,7 @@ from excise.formats.json_text import parse_json
 from excise.formats.model import Format, Options, Reading
 from excise.formats.text import INT64_MAX, lines, loss, merged_losses
 from excise.formats.trace_rows import PATH, histogram_rows, key_of, label
+from excise.units import counted
 
 TEXT: Final = "bpftrace"
 JSON: Final = "bpftrace-json"
@@ -196,7 +197,7 @@ def _function(frame: str) -> str:
 def _reading(name: str, found: _Found) -> Reading:
     notes = []
     if found.printed:
-        notes.append(f"{found.printed:,} lines that the script printed itself are left out")
+        notes.append(f"the script's own output is left out: {counted(found.printed, 'line')}")
     return Reading(
         format=name,
         aggregates=found.rows,

@@ -27,6 +27,7 @@ from excise.capture.journal import Loss
 from excise.errors import FormatError
 from excise.formats.text import clip, merged_losses
 from excise.formats.trace_syscalls import MACHINES, syscall_name
+from excise.units import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -243,7 +244,8 @@ def _notes(found: dict[str, Any]) -> list[str]:
         )
     if found["negative"]:
         notes.append(
-            f"{found['negative']:,} calls took less than the functions they called: something "
+            f"{counted(found['negative'], 'call')} took less than the functions they called: "
+            "something "
             "between was lost, and their self time counts as 0"
         )
     return notes
@@ -261,7 +263,9 @@ def _losses(found: dict[str, Any], source: str) -> list[Loss]:
             losses.append(Loss(source=source, reason=reason, count=more))
     losses = merged_losses(losses)
     for cpu, events, gaps in found["lost"]:
-        reason = f"events of CPU {cpu} that the ring buffer could not keep, in {gaps:,} gaps"
+        reason = (
+            f"events of CPU {cpu} that the ring buffer could not keep, in {counted(gaps, 'gap')}"
+        )
         losses.append(Loss(source=source, reason=reason, count=events))
     for key, reason in (
         ("overwritten", "events that were overwritten before the trace was read"),

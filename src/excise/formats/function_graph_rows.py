@@ -18,6 +18,7 @@ from excise.formats.trace_rows import (
     key_of,
     layer_and_event,
 )
+from excise.units import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -110,23 +111,23 @@ def _function(row: dict[str, Any], key: dict[str, Any]) -> Iterator[Aggregate]:
     timed = row["timed"] > 0
     notes = []
     if row["disturbed"]:
-        notes.append(f"{row['disturbed']:,} calls with interrupts or other tasks inside")
+        notes.append(f"{counted(row['disturbed'], 'call')} with interrupts or other tasks inside")
     if row["lossy"]:
-        notes.append(f"{row['lossy']:,} calls with lost events inside")
+        notes.append(f"{counted(row['lossy'], 'call')} with lost events inside")
     if row["ends"]:
-        notes.append(f"{row['ends']:,} more calls of which only the end was seen")
-    counted = row["calls"] > 0
-    sums = row if counted else _ends(row)
+        notes.append(f"{counted(row['ends'], 'more call')} of which only the end was seen")
+    whole = row["calls"] > 0
+    sums = row if whole else _ends(row)
     yield Aggregate(
         **key,
         metric="duration",
         count=float(sums["calls"]),
-        sum=float(sums["total_ns"]) if timed or not counted else None,
+        sum=float(sums["total_ns"]) if timed or not whole else None,
         min=_float(row["min_ns"]),
         mean=_float(sums["mean_ns"]),
         median=_float(row["median_ns"]),
         max=_float(row["max_ns"]),
-        note="; ".join(notes if counted else ["only the ends of calls were printed"]),
+        note="; ".join(notes if whole else ["only the ends of calls were printed"]),
     )
     for metric in ("self", "interrupt", "off_cpu"):
         value = sums[f"{metric}_ns"]

@@ -19,6 +19,7 @@ from excise.errors import FormatError
 from excise.formats.model import Format, Options, Reading
 from excise.formats.ra_perf_tree import Mark, build
 from excise.formats.text import LOSS_TEXT_CHARS, clip, merged_losses
+from excise.units import counted
 
 NAME: Final = "ra-perf"
 LOG_HEAD_BYTES: Final = 32 << 20  # boot loader and kernel may print a lot before the first line
@@ -94,7 +95,7 @@ def _without_overflow(marks: Iterable[Mark], source: str, losses: list[Loss]) ->
                     line=mark.line,
                     count=lost,
                     reason=f"the buffer of the {mark.layer} layer was full",
-                    text=f"{lost} marks were not kept",
+                    text=f"{counted(lost, 'mark was', 'marks were')} not kept",
                 )
             )
 

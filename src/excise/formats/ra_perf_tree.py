@@ -16,6 +16,7 @@ from typing import Final
 from excise.capture.journal import Event, Loss, Phase, Run
 from excise.formats.model import DEFAULT_CONFIGURATION, Options
 from excise.formats.text import loss
+from excise.units import counted
 
 _SIGN_STEPS: Final = ("sign_key_setup", "sign_tbs_hash", "sign_ecdsa", "sign_verify")
 _CORE_STEPS: Final = (
@@ -158,7 +159,8 @@ def _paired(
     whole = all(group.total for group in [*loops, *evidence])
     if len(loops) != len(evidence) or not whole:
         notes.append(
-            f"secure console ({len(evidence)} commands) and host ({len(loops)} iterations) stand "
+            f"secure console ({counted(len(evidence), 'command')}) and host "
+            f"({counted(len(loops), 'iteration')}) stand "
             "apart and do not pair: they are kept as tasks of their own"
         )
         return [*by_host, *by_secure]

@@ -39,6 +39,7 @@ from excise.lab.record import lab_facts, no_results, raw_files
 from excise.lab.result import GuestResult, clock_of, file_safe
 from excise.lab.tpm_traffic import counting
 from excise.lab.workloads import boot_only, distinct_files
+from excise.units import counted
 
 # The kernel tests its timer for ten ticks, and panics where a loaded host delivers them too late.
 _TIMER: Final = "no_timer_check"
@@ -157,7 +158,7 @@ def boot_arms(
         if len(kernels) > 1:
             names.insert(0, Path(kernel).name)
         if len(files) > 1:
-            names.append(f"{count} files")
+            names.append(counted(count, "file"))
         arms.append(
             BootArm(
                 configuration=" ".join(names),

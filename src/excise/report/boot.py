@@ -13,6 +13,7 @@ from excise.report import tables
 from excise.report.facts import facts_of
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table, file_safe
 from excise.report.predict import signed_error
+from excise.units import counted
 
 _LAYERS: Final = {
     "unit": ("Units", "as `systemd-analyze blame`: units start in parallel, so they do not add up"),
@@ -97,7 +98,9 @@ def _stage_table(rows: Sequence[BootRow]) -> Table:
         body.append(cells)
     notes = ["Medians over n boots. A stage that a source does not tell has a dash."]
     notes += [
-        f"{row.configuration}: {row.incomplete} of {row.n} boots are incomplete: nothing tells "
+        f"{row.configuration}: {row.incomplete} of {counted(row.n, 'boot is', 'boots are')} "
+        "incomplete: "
+        "nothing tells "
         "when they were ready. They have no total, and no prediction is made from them."
         for row in rows
         if row.incomplete

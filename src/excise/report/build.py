@@ -479,7 +479,9 @@ def _warnings(dataset: Dataset) -> list[Block]:
         texts.append(f"{lost:,} lines, records or events of {dataset.name} could not be used.")
     failed = dataset.runs.filter(~dataset.runs.get_column("ok").fill_null(True)).height
     if failed:
-        texts.append(f"{failed:,} of {dataset.runs.height:,} runs of {dataset.name} failed.")
+        texts.append(
+            f"{failed:,} of {counted(dataset.runs.height, 'run')} of {dataset.name} failed."
+        )
     if dataset.sessions and dataset.sessions[-1].state != "finished":
         texts.append(f"{dataset.name} is not complete: run the same command again to go on.")
     return [Paragraph(text=text, kind="warning") for text in texts]

@@ -17,6 +17,7 @@ from excise.report.model import (
     Table,
     file_safe,
 )
+from excise.units import counted
 
 _EMPHASIS: dict[Outcome, Emphasis] = {
     Outcome.PASSED: "good",
@@ -56,7 +57,7 @@ def checks_table(result: AppraisalResult) -> Table:
             for name, heading in zip(names, headings, strict=True)
         ],
         rows=[_row(check, names) for check in result.checks],
-        caption=f"{len(result.checks)} checks of {result.subject}: {result.verdict}",
+        caption=f"{counted(len(result.checks), 'check')} of {result.subject}: {result.verdict}",
     )
 
 

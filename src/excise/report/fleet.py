@@ -13,7 +13,7 @@ from excise.fleet.answers import FleetAnswers
 from excise.fleet.rounds import FleetRound
 from excise.report.model import NOTHING, Block, Cell, Column, Emphasis, Paragraph, Report, Section
 from excise.report.model import Table as ReportTable
-from excise.units import format_bytes, format_count, format_ratio
+from excise.units import counted, format_bytes, format_count, format_ratio
 
 SHOWN: Final = 20
 """Rows of a table in text; JSON and Parquet have all."""
@@ -77,22 +77,28 @@ def _summary(answers: FleetAnswers, done: FleetRound | None) -> list[Paragraph]:
     failed = answers.verdicts.get(Outcome.FAILED, 0)
     rest = answers.hosts - passed - failed
     good = passed == answers.hosts and answers.hosts > 0
-    text = f"{passed} of {answers.hosts} hosts passed, {failed} failed, {rest} without proof."
+    text = (
+        f"{passed} of {counted(answers.hosts, 'host')} passed, {failed} failed, {rest} "
+        "without proof."
+    )
     found = [Paragraph(text=text, kind="result" if good else "warning")]
     if done is not None and done.interrupted:
         why = str(done.stopped_by) if done.stopped_by else "interrupted"
         left = done.total - len(done.encoded)
-        text = f"{left} of {done.total} hosts were not looked at: {why}."
+        text = f"{left} of {counted(done.total, 'host was', 'hosts were')} not looked at: {why}."
         found.append(Paragraph(text=text, kind="warning"))
     if done is not None and done.retried:
-        text = f"{len(done.retried)} hosts were run again because a worker died."
+        text = (
+            f"{counted(len(done.retried), 'host was', 'hosts were')} run again because a "
+            "worker died."
+        )
         found.append(Paragraph(text=text, kind="warning"))
     if done is not None and done.absent:
         names = ", ".join(done.absent[:_NAMED]) + (" …" if len(done.absent) > _NAMED else "")
-        text = f"{len(done.absent)} hosts that the state knows are not in this round: {names}."
+        text = f"The state knows {counted(len(done.absent), 'host')} not in this round: {names}."
         found.append(Paragraph(text=text, kind="warning"))
     if answers.old_quotes:
-        text = f"{answers.old_quotes:,} hosts sent an old quote: it proves no newer state."
+        text = f"{counted(answers.old_quotes, 'host')} sent an old quote: it proves no newer state."
         found.append(Paragraph(text=text, kind="warning"))
     if not answers.policies:
         text = "No policy was given: nothing is said about the files that hosts measured."
@@ -101,7 +107,10 @@ def _summary(answers: FleetAnswers, done: FleetRound | None) -> list[Paragraph]:
         text = f"Hosts were judged by {len(answers.policies)} policies, each by its last round's."
         found.append(Paragraph(text=text, kind="warning"))
     if answers.findings_left_out:
-        text = f"{answers.findings_left_out:,} entries have findings that were too many to be kept."
+        text = (
+            f"{counted(answers.findings_left_out, 'entry has', 'entries have')} findings "
+            "that were too many to be kept."
+        )
         found.append(Paragraph(text=text, kind="warning"))
     return found
 
@@ -142,7 +151,9 @@ def _table(
         for row in data.head(rows).iter_rows(named=True)
     ]
     left = data.height - rows
-    more = [f"{left} more rows; --json, --rows and --results have all."] if left > 0 else []
+    more = (
+        [f"{counted(left, 'more row')}; --json, --rows and --results have all."] if left > 0 else []
+    )
     return [ReportTable(name=name, columns=columns, rows=shown, notes=[*notes, *more])]
 
 

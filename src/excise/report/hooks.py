@@ -14,7 +14,7 @@ from excise.cost.hook_operations import hook_name, is_hook
 from excise.cost.hook_trace import BPFTRACE, HookTrace, Measure, TraceSummary
 from excise.report import tables
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
-from excise.units import format_ns
+from excise.units import counted, format_ns
 
 if TYPE_CHECKING:
     from excise.stats import PairedComparison
@@ -66,7 +66,8 @@ def _traced(found: HookTrace) -> list[Block]:
         where = "by BPF programs, which end with bpftrace"
     patterns = ", ".join(f"{each.pattern}: {each.functions}" for each in known.matched)
     text = (
-        f"{len(known.functions):,} functions ({patterns}) of Linux {known.kernel_release}, "
+        f"{counted(len(known.functions), 'function')} ({patterns}) of Linux "
+        f"{known.kernel_release}, "
         f"{where}; "
         f"security modules: {known.lsm or 'unknown (securityfs is not mounted)'}."
     )
@@ -74,7 +75,12 @@ def _traced(found: HookTrace) -> list[Block]:
     blocks.append(_slowdown(known))
     lost = sum(loss.count for loss in found.losses)
     if lost:
-        blocks.append(Paragraph(text=f"{lost:,} records are missing (see below).", kind="warning"))
+        blocks.append(
+            Paragraph(
+                text=f"{counted(lost, 'record is', 'records are')} missing (see below).",
+                kind="warning",
+            )
+        )
     if known.full:
         text = (
             f"The trace ended early, when it was {known.trace_bytes / 1e6:,.0f} MB long: see "
@@ -235,7 +241,7 @@ def _tracer(found: HookTrace) -> list[Block]:
         text = "Not measured: this back-end gives no durations, or the calibration was left out."
         return [Paragraph(text=text)]
     rows = [
-        ("empty function", cost.floor, f"{cost.calls:,} calls"),
+        ("empty function", cost.floor, counted(cost.calls, "call")),
         ("5th percentile", cost.floor_p05, ""),
         ("95th percentile: the noise floor", cost.floor_p95, ""),
         ("added by each traced call inside", cost.nested, ""),

@@ -21,6 +21,7 @@ from typing import Any
 from excise.report.charts import chart_rows, chart_spec, theme
 from excise.report.model import Block, Cell, Chart, Column, Paragraph, Report, Table
 from excise.report.plain import visible
+from excise.units import counted
 
 _FILTER_ROWS = 8
 """A table with more rows than this gets a field to filter them."""
@@ -189,7 +190,8 @@ def _chart(chart: Chart) -> str:
             ),
             f"<figcaption>{_text(chart.caption)}</figcaption>",
             (
-                f'<details data-of="{name}"><summary>Data table, {len(chart.rows)} rows</summary>'
+                f'<details data-of="{name}"><summary>Data table, '
+                f"{counted(len(chart.rows), 'row')}</summary>"
                 f'<div class="scroll" tabindex="0" role="region" aria-label="Data of '
                 f'{_text(chart.title)}"></div></details>'
             ),

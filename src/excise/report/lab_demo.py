@@ -11,7 +11,7 @@ from excise.cost.compared import Comparison, Comparisons
 from excise.evidence.checks import AppraisalResult, Outcome
 from excise.report.model import NOTHING, Block, Cell, Column, Paragraph, Report, Section, Table
 from excise.report.tables import counts_table
-from excise.units import format_ratio
+from excise.units import counted, format_ratio
 
 _NOTE: Final = (
     "Then: times on one machine, published. Now: instructions of the guest. Each is what the "
@@ -86,7 +86,7 @@ def evidence_lines(appraisals: Sequence[AppraisalResult]) -> list[Block]:
     lines: list[Block] = []
     for each in appraisals:
         counts = Counter(check.outcome for check in each.checks)
-        shown = [f"{counts[Outcome.PASSED]} of {len(each.checks)} checks passed"]
+        shown = [f"{counts[Outcome.PASSED]} of {counted(len(each.checks), 'check')} passed"]
         if counts[Outcome.FAILED]:
             shown.append(f"{counts[Outcome.FAILED]} failed")
         if counts[Outcome.NOT_COVERED]:

@@ -11,7 +11,7 @@ from excise.cost.predict_doubts import beyond, overlap_text
 from excise.cost.predict_known import KnownCases
 from excise.report.model import Block, Cell, Chart, Column, Paragraph, Report, Section, Table
 from excise.report.tables import DASH, value_cell
-from excise.units import format_fraction, format_ns
+from excise.units import counted, format_fraction, format_ns
 
 
 def build_prediction(
@@ -206,7 +206,7 @@ def _model_section(model: BootModel, *, doubts_said: bool) -> Section:
         said += f"; {overlap_text(share)} of an extend's cost {verb} it"
     if model.residual_sd_ns is not None:
         said += f"; residual standard deviation {format_ns(model.residual_sd_ns)}"
-    said += f"; {model.boots} boots, {model.degrees} degrees of freedom."
+    said += f"; {counted(model.boots, 'boot')}, {counted(model.degrees, 'degree')} of freedom."
     blocks: list[Block] = [Paragraph(text=said)]
     blocks += [] if doubts_said else _doubts(model)
     blocks += [Paragraph(text=note, kind="warning") for note in model.notes]

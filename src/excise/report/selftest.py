@@ -34,7 +34,7 @@ from excise.report.model import (
     Table,
     file_safe,
 )
-from excise.units import format_ratio, format_ratio_beside
+from excise.units import counted, format_ratio, format_ratio_beside
 
 SMALLEST_SHARE: Final = 0.005
 
@@ -162,7 +162,8 @@ def _plain_boot(boot: Any) -> dict[str, Any]:
 def _sentences(starts: Sequence[StartCost], on: str) -> list[str]:
     by_task = {each.task: each for each in starts if each.configuration == on}
     return [
-        f"{each.task}: {each.tests} self-tests take {tables.shown(each.tests_ns, 'ns')} of "
+        f"{each.task}: {counted(each.tests, 'self-test takes', 'self-tests take')} "
+        f"{tables.shown(each.tests_ns, 'ns')} of "
         f"{tables.shown(each.total_ns, 'ns')} (medians of {each.n} starts); remainder "
         f"{each.remainder_share:.1%}."
         for each in by_task.values()
@@ -171,7 +172,10 @@ def _sentences(starts: Sequence[StartCost], on: str) -> list[str]:
 
 def _answer(answer: CachedAnswer) -> str:
     word = {True: "yes", False: "no", None: "cannot be told"}[answer.helps]
-    text = f"Does the cached status help ({answer.task})? {word}: {answer.cached_tests} self-tests "
+    text = (
+        f"Does the cached status help ({answer.task})? {word}: "
+        f"{counted(answer.cached_tests, 'self-test')} "
+    )
     text += f"run with it, {answer.tests} without"
     if answer.ratio is None:
         return text + "."
@@ -301,7 +305,7 @@ def _tests_table(task: str, tests: Sequence[TestCost]) -> Table:
 def _left_out(count: int) -> list[str]:
     if not count:
         return []
-    return [f"{count} rows below {SMALLEST_SHARE:.1%} are not printed; --json has them."]
+    return [f"Without {counted(count, 'row')} below {SMALLEST_SHARE:.1%}, which --json has."]
 
 
 def _uses_table(uses: Sequence[UseCost], *, off: str, on: str) -> Table:
@@ -467,8 +471,14 @@ def _looked_for(present: Sequence[Any], kernel: Any) -> list[Section]:
     if kernel is not None:
         states = ", ".join(f"{count} {state}" for state, count in sorted(kernel.selftests.items()))
         switch = {None: "has no FIPS switch", True: "is in FIPS mode", False: "is not in FIPS mode"}
-        text = f"The kernel {switch[kernel.fips_enabled]}; {kernel.algorithms} algorithms in "
-        text += f"/proc/crypto, self-test {states or 'not told'}; {len(kernel.logged)} self-tests "
+        text = (
+            f"The kernel {switch[kernel.fips_enabled]}; "
+            f"{counted(kernel.algorithms, 'algorithm')} in "
+        )
+        text += (
+            f"/proc/crypto, self-test {states or 'not told'}; "
+            f"{counted(len(kernel.logged), 'self-test')} "
+        )
         blocks.append(Paragraph(text=text + "in its log."))
     return [Section(heading="Libraries and kernel", blocks=blocks)] if blocks else []
 

@@ -9,6 +9,7 @@ from typing import Any
 from excise.collect.selftest.verdict import Answer, Check
 from excise.report import tables
 from excise.report.model import Block, Cell, Column, Emphasis, Paragraph, Report, Section, Table
+from excise.units import counted
 
 _MEANING = {
     Answer.YES: "self-tests run although FIPS is off",
@@ -25,7 +26,7 @@ def build_check(check: Check) -> Report:
     blocks: list[Block] = [Paragraph(text=text, kind="result")]
     if check.tests:
         took = tables.shown(check.tests_ns, "ns")
-        blocks.append(Paragraph(text=f"{len(check.tests)} self-tests took {took}."))
+        blocks.append(Paragraph(text=f"{counted(len(check.tests), 'self-test')} took {took}."))
     if check.ended not in (None, "0"):
         blocks.append(Paragraph(text=f"The command ended with {check.ended}.", kind="warning"))
     blocks.append(_evidence_table(check))

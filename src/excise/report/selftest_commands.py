@@ -12,7 +12,7 @@ from excise.events.dataset import Dataset
 from excise.report import tables
 from excise.report.facts import facts_of
 from excise.report.model import Block, Cell, Column, Paragraph, Report, Section, Table
-from excise.units import format_ns, format_ratio_beside
+from excise.units import counted, format_ns, format_ratio_beside
 
 
 def build_commands(
@@ -37,8 +37,14 @@ def build_commands(
     blocks: list[Block] = [Paragraph(text=_sentence(each), kind="result") for each in costs]
     if wide := [each for each in costs if each.more_blocks]:
         most = max(each.more_blocks for each in wide)
-        text = f"{len(wide)} of {len(costs)} intervals are wider than ±{tables.per_cent(target)}: "
-        text += f"about {most:,} more blocks would bring all of them there, as noisy as these were."
+        text = (
+            f"{len(wide)} of {counted(len(costs), 'interval is', 'intervals are')} wider than "
+            f"±{tables.per_cent(target)}: "
+        )
+        text += (
+            f"about {counted(most, 'more block')} would bring all of them there, as noisy "
+            "as these were."
+        )
         blocks.append(Paragraph(text=text, kind="warning"))
     blocks += [Paragraph(text=note) for note in notes]
     blocks.append(_table(costs, starts_per_day=starts_per_day, share=share))
@@ -66,9 +72,12 @@ def _sentence(cost: CommandCost) -> str:
     change = format_ratio_beside(row.ratio, row.low, row.high)
     interval = tables.interval_text(row.low, row.high)
     text = f"{row.task}, {row.configuration} against {row.baseline}: "
-    text += f"{format_ns(cost.extra_ns, signed=True)} a start, {change} {interval}, {row.n} pairs"
+    text += (
+        f"{format_ns(cost.extra_ns, signed=True)} a start, {change} {interval}, "
+        f"{counted(row.n, 'pair')}"
+    )
     if cost.more_blocks:
-        return f"{text}; {cost.more_blocks:,} more blocks for the interval asked for."
+        return f"{text}; {counted(cost.more_blocks, 'more block')} for the interval asked for."
     return f"{text}."
 
 

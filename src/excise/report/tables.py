@@ -326,7 +326,14 @@ def _obstacles(rows: Sequence[Comparison]) -> list[str]:
         if row.obstacle:
             name = f"{row.name} under {row.configuration}" if several else row.name
             found.setdefault(row.obstacle, []).append(name)
-    return [f"Not comparable: {'; '.join(names)} ({reason})." for reason, names in found.items()]
+    notes = [f"Not comparable: {'; '.join(names)} ({reason})." for reason, names in found.items()]
+    unlike = [
+        f"Compared as a whole: {row.name} under {row.configuration} ({note})."
+        for row in rows
+        for note in row.notes
+        if not row.obstacle and note.startswith("its parts differ")
+    ]
+    return [*notes, *unlike]
 
 
 def _holm(rows: Sequence[Comparison]) -> list[str]:
@@ -565,7 +572,7 @@ def losses_table(losses: Sequence[Loss]) -> Table:
         ],
         rows=rows,
         caption="What could not be used",
-        notes=[f"and {more:,} more places"] if more > 0 else [],
+        notes=[f"and {counted(more, 'more place')}"] if more > 0 else [],
     )
 
 

@@ -23,6 +23,7 @@ from excise.events.dataset import Dataset
 from excise.report.model import Block, Cell, Column, Paragraph, Section, Table, file_safe
 from excise.report.tables import DASH, value_cell
 from excise.report.trace_pictures import heat_chart, histogram_chart, tree_charts
+from excise.units import counted
 
 MAX_FUNCTIONS: Final = 100
 MAX_TREES: Final = 4
@@ -133,7 +134,9 @@ def functions_table(costs: Sequence[FunctionCost]) -> Table:
     words = "Total and self are as printed; min, median and max are without interrupts and other "
     notes = [words + "tasks; self is what no traced function inside explains."]
     if len(costs) > len(shown):
-        notes.append(f"{len(costs) - len(shown):,} functions that took less are in --json alone.")
+        notes.append(
+            f"--json alone has {counted(len(costs) - len(shown), 'function')} that took less."
+        )
     return Table(
         name="functions",
         columns=columns,
@@ -243,7 +246,7 @@ def tree_table(tree: CallTree) -> Table:
     several = f" under {tree.configuration}" if tree.configuration != "imported" else ""
     notes = ["Self is unattributed: time of the node that no function inside it explains."]
     if left:
-        notes.append(f"{len(left):,} functions that took less than the others are left out.")
+        notes.append(f"Without {counted(len(left), 'function')} that took less than the others.")
     return Table(
         name=file_safe(f"calls-{tree.task}-{tree.configuration}"),
         columns=[

@@ -17,6 +17,7 @@ from excise.evidence.attestation_key import read_attestation_key
 from excise.evidence.daa import KeyAssurance
 from excise.evidence.daa.curve import G1
 from excise.evidence.tpm_structures import TpmPublic, parse_public
+from excise.units import counted
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -156,7 +157,7 @@ def check_endorsement(
         else:
             break
     raise Refused(
-        f"the EK certificate is under none of the {len(roots)} roots given",
+        f"the EK certificate is under no root that was given ({counted(len(roots), 'root')})",
         hint=f"It was issued by {chain.issuer.rfc4514_string()}",
     )
 

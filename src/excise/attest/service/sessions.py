@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from excise.errors import HostError, Refused, UsageError
+from excise.units import counted
 
 TOKEN_BYTES: Final = 32
 
@@ -88,7 +89,7 @@ class SessionStore(Generic[_T]):
             self._forget(now)
             if len(self._entries) >= self._capacity:
                 raise NoRoomError(
-                    f"{self._capacity} sessions are open",
+                    f"{counted(self._capacity, 'session is', 'sessions are')} open",
                     hint=f"Try again in {self.lifetime_s:g} s",
                 )
             token = secrets.token_hex(TOKEN_BYTES)

@@ -16,6 +16,7 @@ from excise.attest.service import SessionUnknown
 from excise.attest.service.page import page_response, text
 from excise.attest.verifier.engine import Engine
 from excise.attest.verifier.records import DELETED, WAITING, Records, Session
+from excise.units import counted
 
 PAGE_ROWS: Final = 50
 
@@ -45,7 +46,7 @@ class Page:
         first = int(given) if given.isdecimal() and len(given) < 10 else 0
         count, sessions = await self._records.recent(limit=PAGE_ROWS, offset=first)
         builds = ", ".join(self._engine.store.builds) or "none"
-        told = f"{count} sessions. Policy: {self._engine.policy.name}. Builds: {builds}."
+        told = f"{counted(count, 'session')}. Policy: {self._engine.policy.name}. Builds: {builds}."
         body = ["<h1>Verifier</h1>", f"<p class=faint>{text(told)}</p>"]
         body.append(_sessions_table(sessions) if sessions else "<p>No session yet.</p>")
         body.append(_pager(first, count))
@@ -168,7 +169,7 @@ def _submodule(one: dict[str, Any]) -> str:
 
 def _failed(verdict: Any) -> str:
     failed = verdict["failed"]
-    told = f"{verdict['checks']} checks were made, {len(failed)} failed."
+    told = f"{counted(verdict['checks'], 'check was', 'checks were')} made, {len(failed)} failed."
     if not failed:
         return f"<h2>Checks</h2><p>{told}</p>"
     rows = "".join(

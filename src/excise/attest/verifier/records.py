@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from excise.attest.service import NoRoomError, SessionExpired, SessionUnknown, SessionUsed
 from excise.attest.service.database import Cursor, Database
+from excise.units import counted
 
 SESSION_S: Final = 150.0
 """How long a session waits for its evidence: two and a half minutes, as Veraison's do."""
@@ -176,7 +177,7 @@ class Records:
             self._open.popitem(last=False)
         if len(self._open) >= self._max_waiting:
             raise NoRoomError(
-                f"{self._max_waiting} sessions wait for evidence",
+                f"{counted(self._max_waiting, 'session waits', 'sessions wait')} for evidence",
                 hint=f"Try again in {self.session_s:g} s",
             )
 

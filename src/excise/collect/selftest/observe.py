@@ -18,6 +18,7 @@ from typing import Final
 from excise.collect.selftest.gobuild import GoBuild, GoVerdict, judge, read_build
 from excise.collect.selftest.native import FOLLOW, OBSERVE, helper
 from excise.errors import HostError
+from excise.units import counted
 
 _NOT_FOUND: Final = 127
 # SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV: what it would have done is not known.
@@ -270,7 +271,9 @@ class _Reader:
             if state == "unseen"
         ]
         if self.unread:
-            clauses.append(f"{self.unread} lines of the observation itself cannot be read")
+            clauses.append(
+                f"{counted(self.unread, 'line')} of the observation itself cannot be read"
+            )
         if self.ended in _CRASHES:
             clauses.append(f"the command itself: it crashed ({self.ended})")
         for pid, name in self.loaded:

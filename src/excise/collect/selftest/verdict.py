@@ -19,6 +19,7 @@ from excise.collect.selftest.system import (
     openssl_evidence,
     process_evidence,
 )
+from excise.units import counted
 
 
 class Answer(StrEnum):
@@ -132,7 +133,7 @@ def _seen(seen: Observation) -> list[Evidence]:
         tests = [test for test in seen.tests if test.library == library]
         programs = ", ".join(dict.fromkeys(test.program for test in tests))
         took = sum(test.duration_ns or 0 for test in tests) / 1e6
-        found = f"{len(tests)} self-tests ran in {programs}, {took:.1f} ms"
+        found = f"{counted(len(tests), 'self-test')} ran in {programs}, {took:.1f} ms"
         rows.append(Evidence(source=f"observed {library}", found=found, points="yes"))
     rows += [
         Evidence(source="observed", found=f"FIPS mode is on in {each}", points="yes")

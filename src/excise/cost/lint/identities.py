@@ -15,7 +15,7 @@ from excise.cost.lint.rules import Identity, Rules
 from excise.cost.series import FloatArray
 from excise.events.dataset import Dataset
 from excise.evidence.checks import AppraisalResult, Check, Outcome
-from excise.units import NS_PER_US
+from excise.units import NS_PER_US, counted
 
 _RUN: Final = "run"
 _INNER_TOTAL: Final = "host|total"  # what a client says of the run where its run was timed outside
@@ -96,7 +96,7 @@ def _covers(dataset: Dataset, runs: pl.DataFrame, steps: dict[str, float]) -> Ch
         allowed = both.get_column("allowed") + _step_ns(parent, steps)
         over = int((beyond > allowed).sum())
         if over:
-            wrong.append(f"{parent} in {over} of {both.height} runs")
+            wrong.append(f"{parent} in {over} of {counted(both.height, 'run')}")
         elif both.height:
             fine += 1
     if not fine and not wrong:
@@ -105,7 +105,7 @@ def _covers(dataset: Dataset, runs: pl.DataFrame, steps: dict[str, float]) -> Ch
         id="lint.covers",
         outcome=Outcome.FAILED if wrong else Outcome.PASSED,
         expected="no whole shorter than its parts together, within the clocks' steps",
-        got=f"{fine} of {fine + len(wrong)} wholes",
+        got=f"{fine} of {counted(fine + len(wrong), 'whole')}",
         detail="; ".join(wrong),
     )
 
@@ -183,7 +183,8 @@ def _check(rule: Identity, runs: pl.DataFrame, steps: dict[str, float]) -> Check
         id=f"lint.identity.{rule.id}",
         outcome=Outcome.FAILED if failed else Outcome.PASSED,
         expected=expected,
-        got=f"{found.sequence.size - failed} of {found.sequence.size} runs; {_range(rule, found)}",
+        got=f"{found.sequence.size - failed} of {counted(found.sequence.size, 'run')}; "
+        f"{_range(rule, found)}",
         clause=rule.source,
         detail=detail,
     )

@@ -31,6 +31,7 @@ from excise.evidence.corim.schema import (
     TAG_UEID,
 )
 from excise.evidence.cose_key import VerificationKey, read_key
+from excise.units import counted
 
 PSA_PROFILE: Final = "tag:arm.com,2025:psa#1.0.0"
 PSA_PROFILES_OLD: Final = ("http://arm.com/psa/iot/1", "http://arm.com/psa/2.0.0")
@@ -300,7 +301,7 @@ class _Reader:
             reason = f"the instance is {shown}, where a UEID of 33 bytes beginning 0x01 is wanted"
             raise FormatError(reason, field=f"{path}.environment.instance")
         if len(keys) != 1:
-            raise FormatError(f"{len(keys)} keys, and one is wanted", field=f"{path}")
+            raise FormatError(f"{counted(len(keys), 'key')}, and one is wanted", field=f"{path}")
         self.anchors.append(
             TrustAnchor(
                 implementation_id=implementation,
@@ -321,7 +322,7 @@ class _Reader:
             elif key in REALM_KEYS:
                 found = _digests(value, at)
                 if len(found) != 1:
-                    raise FormatError(f"{len(found)} digests", field=f"{at}.value.digests")
+                    raise FormatError(counted(len(found), "digest"), field=f"{at}.value.digests")
                 digests[key] = found[0][1]
             else:
                 wanted = ", ".join((*REALM_KEYS, REALM_PERSONALIZATION_KEY))

@@ -26,6 +26,7 @@ from excise.evidence.daa.curve import (
     encode_scalar,
     multiply,
 )
+from excise.units import counted
 
 FORMAT: Final = "excise-daa-revocation/1"
 MAX_ENTRIES: Final = 1_000_000
@@ -53,7 +54,11 @@ def _chunks(data: bytes, size: int, *, count: int | None, kind: str, source: str
         )
     found = len(data) // size
     if count is not None and count != found:
-        raise FormatError(f"{found} entries, announced were {count}", source=source, field=kind)
+        raise FormatError(
+            f"{counted(found, 'entry', 'entries')}, announced were {count}",
+            source=source,
+            field=kind,
+        )
     if found > MAX_ENTRIES:
         raise FormatError(f"{found} entries exceed {MAX_ENTRIES}", source=source, field=kind)
     return [data[at : at + size] for at in range(0, len(data), size)]
@@ -79,12 +84,14 @@ def _document(data: bytes, *, kind: str, count: int | None, source: str) -> dict
         raise FormatError("no list of entries", source=source, field="entries")
     if read.get("count") != len(entries):
         raise FormatError(
-            f"{len(entries)} entries, announced are {read.get('count')}",
+            f"{counted(len(entries), 'entry', 'entries')}, announced are {read.get('count')}",
             source=source,
             field="count",
         )
     if count is not None and count != len(entries):
-        raise FormatError(f"{len(entries)} entries, announced were {count}", source=source)
+        raise FormatError(
+            f"{counted(len(entries), 'entry', 'entries')}, announced were {count}", source=source
+        )
     try:
         read["entries"] = [bytes.fromhex(entry) for entry in entries]
         read["basename"] = bytes.fromhex(read["basename"]) if read.get("basename") else None

@@ -44,6 +44,7 @@ from excise.evidence.daa.structures import (
     IssuerPublicKey,
     Signature,
 )
+from excise.units import counted
 
 RANDOMISER_BITS: Final = 128
 _PAPER: Final = "Camenisch, Drijvers, Lehmann 2016; FIDO ECDAA v1.1, ECDAA-Verify"
@@ -315,14 +316,14 @@ def _revoked_key_check(revoked: RevokedKeys, signature: Signature) -> Check:
     return Check(
         id="daa.revoked_keys",
         outcome=_outcome(not hit),
-        expected=f"none of {len(revoked.keys)} revoked keys",
+        expected=f"none of {counted(len(revoked.keys), 'revoked key')}",
         got="a revoked key" if hit else "none of them",
         clause=_PAPER,
     )
 
 
 def _revoked_pseudonym_check(revoked: RevokedPseudonyms, item: SignedMessage) -> Check:
-    expected = f"none of {len(revoked.pseudonyms)} revoked pseudonyms"
+    expected = f"none of {counted(len(revoked.pseudonyms), 'revoked pseudonym')}"
     pseudonym = item.signature.pseudonym
     detail = ""
     if pseudonym is None:

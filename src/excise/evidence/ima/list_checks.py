@@ -9,6 +9,7 @@ from excise.evidence.checks import Check, Outcome
 from excise.evidence.ima.attempt import Attempt, BankResult, Targets
 from excise.evidence.ima.coverage import Coverage
 from excise.evidence.ima.replay import PADDED, PADDED_WIDE, Replay
+from excise.units import counted
 
 SHOW: Final = "Linux security/integrity/ima/ima_fs.c, ima_measurements_show"
 TEMPLATES: Final = "Linux security/integrity/ima/ima_template.c, ima_template_lib.c"
@@ -88,7 +89,10 @@ def _fields(found: Replay) -> Check:
         detail = f"First: {first.place}, field {first.field}: {first.reason}."
     unknown = sum(found.templates.values()) - _known(found)
     if unknown:
-        detail = f"{detail} {unknown} entries of unknown templates were not looked into.".strip()
+        detail = (
+            f"{detail} {counted(unknown, 'entry', 'entries')} of unknown templates not "
+            "looked into.".strip()
+        )
     return _check(
         "ima.fields", outcome, TEMPLATES, "0 malformed entries", f"{bad.count} malformed", detail
     )
@@ -121,13 +125,16 @@ def _template_hash(found: Replay) -> Check:
     if bad.count:
         first = bad.items[0]
         outcome, expected, got = Outcome.FAILED, first.expected.hex(), first.got.hex()
-        detail = f"{bad.count} of {checked} entries differ; first: {first.place}."
+        detail = (
+            f"{bad.count} of {counted(checked, 'entry', 'entries')} differ; first: {first.place}."
+        )
     elif checked:
         expected = got = f"{checked} entries with the {found.layout.header_bank} hash of their data"
     if opaque.count:
         outcome = Outcome.FAILED
         detail = (
-            f"{detail} {opaque.count} entries, first {opaque.items[0]}, have template data that "
+            f"{detail} {counted(opaque.count, 'entry', 'entries')}, first {opaque.items[0]}: "
+            "template data that "
             "their line does not determine; the binary list has it."
         ).strip()
     return _check("ima.template_hash", outcome, HASH, expected, got, detail)
@@ -143,7 +150,7 @@ def _violations(found: Replay, *, forbid: bool) -> Check:
             f"First: {found.violations.items[0]}. A violation extends 0xff, so no PCR "
             "authenticates what its entry says."
         )
-    got = f"{count} violations"
+    got = counted(count, "violation")
     return _check("ima.violations", outcome, VIOLATION, "0 violations", got, detail)
 
 
@@ -155,9 +162,12 @@ def _coverage(coverage: Coverage, *, require_complete: bool) -> Check:
     if coverage.match is not None:
         detail.append(f"Covered up to {coverage.match}.")
     if coverage.tail_entries and coverage.covered_entries:
-        detail.append(f"{coverage.tail_entries} entries follow that no value covers.")
+        detail.append(
+            f"{counted(coverage.tail_entries, 'entry follows', 'entries follow')} "
+            "that no value covers."
+        )
     for pcr, entries in coverage.other_entries.items():
-        detail.append(f"{entries} entries of PCR {pcr} are not covered.")
+        detail.append(f"{counted(entries, 'entry', 'entries')} of PCR {pcr} not covered.")
     if coverage.trailing_bytes:
         detail.append(f"{coverage.trailing_bytes} bytes at the end are no whole entry.")
     if not coverage.atomic:

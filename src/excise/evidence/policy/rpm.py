@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from excise.errors import FormatError
+from excise.units import counted
 
 _LINE: Final = re.compile(
     rb"(?P<path>/.*) [0-9]+ [0-9]+ (?P<digest>[0-9a-f]*) (?P<mode>0[0-7]{5,6}) "
@@ -63,6 +64,8 @@ def _file(name: bytes, digits: bytes, number: int) -> RpmFile:
     algorithm = _ALGORITHMS.get(len(digits))
     if algorithm is None:
         raise FormatError(
-            f"a digest of {len(digits)} digits is of no known hash", line=number, field="digest"
+            f"a digest of {counted(len(digits), 'digit')} is of no known hash",
+            line=number,
+            field="digest",
         )
     return RpmFile(name, algorithm, bytes.fromhex(digits.decode()))

@@ -24,6 +24,7 @@ from excise.evidence.psa.profiles import (
     Profile,
     digest_fault,
 )
+from excise.units import counted
 
 _TYPE, _VALUE, _VERSION, _SIGNER, _DESCRIPTION = 1, 2, 4, 5, 6
 _COMPONENT_JSON: Final = {
@@ -230,7 +231,7 @@ def _shown(value: Any, rule: ClaimRule) -> str:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, list):
-        return f"{len(value)} values"
+        return counted(len(value), "value")
     return str(value)
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from excise.evidence.psa.lifecycle import Lifecycle, lifecycle_of
+from excise.units import counted
 
 DIGEST_SIZES: Final = (32, 48, 64)
 
@@ -81,7 +82,7 @@ def digest_fault(value: Any) -> str:
 def nonce_fault(value: Any) -> str:
     """Return what is wrong with a nonce: exactly one byte string of a digest's size."""
     if isinstance(value, list):
-        return f"{len(value)} nonces in an array"
+        return f"{counted(len(value), 'nonce')} in an array"
     return digest_fault(value)
 
 
