@@ -20,7 +20,7 @@ def test_every_package_is_in_the_help_and_in_the_architecture() -> None:
     assert {room for room, _ in ROOMS} == packages - {"cli"} | {"perf", "errors"}
     table = re.findall(r"^\| ((?:`\w+` ?)+) \|", ARCHITECTURE.read_text(), re.MULTILINE)
     rooms = {name for names in table for name in re.findall(r"\w+", names)}
-    assert rooms == packages | {"perf", "errors", "files", "units", "clock"}
+    assert rooms == packages | {"perf", "errors", "files", "units", "clock", "validation"}
 
 
 @pytest.mark.parametrize(

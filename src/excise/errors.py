@@ -6,11 +6,7 @@ Every error carries its exit code, so that one place (`excise.cli.main`) maps er
 
 from __future__ import annotations
 
-import re
-from typing import Any, ClassVar, Final, Self
-
-_VALIDATION: Final = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
-_FIELD: Final = re.compile(r"(?:unknown|required) field `([^`]+)`")
+from typing import Any, ClassVar
 
 
 class ExciseError(Exception):
@@ -72,18 +68,6 @@ class SpecError(UsageError):
     ) -> None:
         super().__init__(reason, source=source, hint=hint)
         self.key = key
-
-    @classmethod
-    def of_validation(cls, error: Exception, *, source: str, hint: str | None = None) -> Self:
-        """Return the error that names the key in msgspec's text, `REASON - at `$.tasks[0]``.
-
-        A key that is unknown or missing stands in the reason, and where it belongs in the path.
-        """
-        found = _VALIDATION.fullmatch(str(error))
-        reason, path = found.group("reason", "path") if found else (str(error), None)
-        field = _FIELD.search(reason)
-        key = ".".join(part for part in (path, field and field[1]) if part)
-        return cls(reason, source=source, key=key or None, hint=hint)
 
     def where(self) -> str:
         """Return the file and the key."""

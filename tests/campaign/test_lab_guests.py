@@ -107,7 +107,7 @@ def test_what_a_guest_does_not_have_is_refused_by_its_key(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (('kind = "lab"', 'kind = "lap"'), "Invalid value 'lap'"),
+        (('kind = "lab"', 'kind = "lap"'), "'lap' is not one of command, lab, local, serial, ssh"),
         (('mode = "count"', 'mode = "tpm", cpus = 0'), "cpus must be at least 1"),
         (('kernel = "6.1"', 'kernl = "6.1"'), "unknown field `kernl`"),
     ],

@@ -64,6 +64,21 @@ def test_the_workload_syscalls_is_a_task_for_each_workload_of_the_probe() -> Non
         (('command = ["true"]', "command = []"), "tasks[0].command", "no words"),
         (('name = "t"', 'name = "t"\ntimeout = "soon"'), "tasks[0].timeout", "soon"),
         (('name = "t"', 'name = "t"\ntimeout = "0s"'), "tasks[0].timeout", "above zero"),
+        (
+            ('baseline = "off"', 'target = { kind = "shh" }'),
+            "target.kind",
+            "'shh' is not one of command, lab, local, serial, ssh",
+        ),
+        (
+            ('baseline = "off"', 'target = { kind = "lab", machine = { mode = "fast" } }'),
+            "target.machine.mode",
+            "'fast' is not one of count, tpm",
+        ),
+        (
+            ('name = "on"', 'name = "on"\nima_appraise = "no"'),
+            "configurations[1].ima_appraise",
+            "'no' is not one of enforce, fix, log, off",
+        ),
         (('name = "on"', 'name = "off (A/A)"'), "configurations", "name of the A/A arm"),
         (
             ('name = "on"', 'name = "on"\ntook_effect = [{ file = "/x" }]'),
@@ -85,6 +100,25 @@ def test_a_wrong_campaign_names_key_and_reason(
     assert reason in error.reason
     assert error.source == "c.toml"
     assert error.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "meant"),
+    [
+        (("baseline", "basline"), "baseline"),
+        (('command = ["true"]', 'comand = ["true"]'), "command"),
+        (('baseline = "off"', 'target = { kind = "ssh", host = "a", giveup = "1s" }'), "give_up"),
+        (('baseline = "off"', 'target = { kind = "lab", machine = { kernl = "6" } }'), "kernel"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_one_that_was_perhaps_meant(
+    change: tuple[str, str], meant: str
+) -> None:
+    assert f"Did you mean `{meant}`? docs/campaigns.md has all" in str(wrong(GOOD.replace(*change)))
+
+
+def test_an_unknown_key_like_no_other_gets_no_guess() -> None:
+    assert "Did you mean" not in str(wrong("zzzz = 1\n" + GOOD))
 
 
 def test_what_is_not_toml_names_the_line() -> None:

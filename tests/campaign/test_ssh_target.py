@@ -322,8 +322,18 @@ def test_a_key_that_is_not_accepted_is_said(server: SshServer, tmp_path: Path) -
 def test_a_machine_that_is_not_there_is_said_at_once(server: SshServer, tmp_path: Path) -> None:
     target = SshTarget(host="127.0.0.1", port=1, config="/dev/null")
     campaign = msgspec.structs.replace(small_campaign(tmp_path / "m"), target=target)
-    with pytest.raises(HostError, match=r"127\.0\.0\.1: Connection refused"):
+    with pytest.raises(HostError, match=r"127\.0\.0\.1: Connection refused. Does `ssh -p 1 127"):
         run_campaign(campaign, tmp_path / "c")
+
+
+def test_a_file_that_the_target_names_and_is_not_here_is_named(
+    server: SshServer, tmp_path: Path
+) -> None:
+    nothing = str(tmp_path / "nothing")
+    for options in ({"identities": [nothing]}, {"known_hosts": nothing}, {"config": nothing}):
+        campaign = campaign_on(server, tmp_path / "m", blocks=1, **options)
+        with pytest.raises(HostError, match=f"^{nothing}: cannot be read .No such file"):
+            run_campaign(campaign, tmp_path / "c")
 
 
 def test_a_program_that_is_missing_there_is_named(server: SshServer, tmp_path: Path) -> None:

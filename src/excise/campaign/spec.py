@@ -23,6 +23,7 @@ from excise.campaign.target_spec import (
 from excise.errors import SpecError, UsageError
 from excise.files import read_whole
 from excise.units import parse_duration, parse_percentage
+from excise.validation import spec_error
 
 TWIN_SUFFIX: Final = " (A/A)"
 COMMAND_LINE: Final = "command line"
@@ -258,7 +259,7 @@ def parse_campaign(text: bytes, *, source: str, default_title: str = "campaign")
         campaign = msgspec.toml.decode(text, type=Campaign)
     except msgspec.ValidationError as error:
         hint = "docs/campaigns.md has all keys"
-        raise SpecError.of_validation(error, source=source, hint=hint) from error
+        raise spec_error(error, model=Campaign, source=source, hint=hint) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"is not TOML: {error}", source=source) from error
     if campaign.title == "campaign":
@@ -303,7 +304,7 @@ def from_plain(plain: dict[str, Any], *, source: str) -> Campaign:
     try:
         return checked(msgspec.convert(plain, type=Campaign), source=source)
     except msgspec.ValidationError as error:
-        raise SpecError.of_validation(error, source=source) from error
+        raise spec_error(error, model=Campaign, source=source) from error
 
 
 def ad_hoc(configurations: list[str], command: list[str], **options: Any) -> Campaign:

@@ -372,7 +372,21 @@ class RemoteMachine:
         except (ssh.Error, OSError, TimeoutError) as error:
             self._drop()
             reason = _reason(error)
-            raise ConnectionLost(reason, source=self.name) from error
+            if isinstance(error, OSError) and error.filename is not None:
+                raise HostError(
+                    f"cannot be read ({reason})",
+                    source=str(error.filename),
+                    hint="identities, known_hosts and config of [target] are files of this machine",
+                ) from error
+            raise ConnectionLost(reason, source=self.name, hint=self._hint()) from error
+
+    def _hint(self) -> str | None:
+        """Return what to try where no connection was ever made; a lost one is no riddle."""
+        if self.connection:
+            return None
+        port = f"-p {self.address.port} " if self.address.port else ""
+        user = f"{self.address.user}@" if self.address.user else ""
+        return f"Does `ssh {port}{user}{self.address.host}` work?"
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

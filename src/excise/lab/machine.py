@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from excise.errors import SpecError
+from excise.validation import spec_error
 
 Mode = Literal["count", "tpm"]
 Accelerator = Literal["auto", "tcg", "kvm"]
@@ -101,7 +102,7 @@ def read_machine(path: Path) -> Machine:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"not TOML: {error}", source=str(path)) from error
     except msgspec.ValidationError as error:
-        raise SpecError.of_validation(error, source=str(path)) from error
+        raise spec_error(error, model=_File, source=str(path)) from error
 
 
 # One layout of kernel and programs in every guest, and large hashes: without them counts change by

@@ -13,6 +13,7 @@ import msgspec
 from excise.errors import FormatError, SpecError, UsageError
 from excise.files import read_whole
 from excise.units import parse_percentage
+from excise.validation import spec_error
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,7 +161,7 @@ def _parse(data: bytes, source: str) -> Rules:
     try:
         rules = msgspec.toml.decode(data, type=Rules)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SpecError.of_validation(error, source=source, hint="See docs/lint.md") from error
+        raise spec_error(error, model=Rules, source=source, hint="See docs/lint.md") from error
     for index, parts in enumerate(rules.parts):
         _require_tolerance(parts.tolerance, source=source, key=f"parts[{index}].tolerance")
     for index, identity in enumerate(rules.identity):
