@@ -126,8 +126,8 @@ def run_all(
     if parallel == 1:
         return [run_one(job) for job in jobs]
     with ThreadPoolExecutor(max_workers=parallel) as pool:
-        futures = [pool.submit(run_one, job) for job in jobs]
         try:
+            futures = [pool.submit(run_one, job) for job in jobs]
             return [result_of(future) for future in futures]
         except BaseException:
             stop.set()
