@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import socket
 import subprocess
 import threading
 import time
@@ -324,6 +325,17 @@ def test_a_machine_that_is_not_there_is_said_at_once(server: SshServer, tmp_path
     campaign = msgspec.structs.replace(small_campaign(tmp_path / "m"), target=target)
     with pytest.raises(HostError, match=r"127\.0\.0\.1: Connection refused. Does `ssh -p 1 127"):
         run_campaign(campaign, tmp_path / "c")
+
+
+def test_a_machine_that_takes_a_connection_and_says_nothing_is_said_in_words(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        target = SshTarget(host="127.0.0.1", port=port, config="/dev/null", connect_timeout="1s")
+        campaign = msgspec.structs.replace(small_campaign(tmp_path / "m"), target=target)
+        with pytest.raises(HostError, match=r"^127.0.0.1: no answer in time. Does `ssh -p "):
+            run_campaign(campaign, tmp_path / "c")
 
 
 def test_a_file_that_the_target_names_and_is_not_here_is_named(

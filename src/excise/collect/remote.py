@@ -440,4 +440,6 @@ def _reason(error: Exception) -> str:
         return os.strerror(error.errno)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
     return str(error) or type(error).__name__
