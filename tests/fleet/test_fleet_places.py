@@ -28,6 +28,7 @@ from ima_builder import ng
 
 fsspec = pytest.importorskip("fsspec")
 AsyncFileSystem = pytest.importorskip("fsspec.asyn").AsyncFileSystem
+FSTimeoutError = pytest.importorskip("fsspec.exceptions").FSTimeoutError
 
 
 @pytest.fixture
@@ -170,6 +171,7 @@ class FarFileSystem(AsyncFileSystem):  # type: ignore[misc]
     protocol = "far"
     cachable = False
     files: ClassVar[dict[str, bytes]] = {}
+    silent: ClassVar[set[str]] = set()
     under_way = 0
     most = 0
 
@@ -181,6 +183,8 @@ class FarFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     async def _cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
         await self._wait()
+        if path in self.silent:
+            raise FSTimeoutError  # as fsspec does it: without a word
         if path not in self.files:
             raise FileNotFoundError(path)
         return self.files[path][start:end]
@@ -218,7 +222,18 @@ def far() -> Iterator[str]:
     fsspec.register_implementation("far", FarFileSystem, clobber=True)
     yield "far://bucket"
     FarFileSystem.files.clear()
+    FarFileSystem.silent.clear()
     FarFileSystem.most = 0
+
+
+def test_a_store_that_does_not_answer_is_a_row_that_says_so(tmp_path: Path, far: str) -> None:
+    write_fleet(tmp_path, 2)
+    copy_to(f"{far}/hosts", tmp_path)
+    FarFileSystem.silent.add(f"bucket/hosts/host-001/{LIST}")
+    found = by_host(run_round(f"{far}/hosts"))
+    assert [state.verdict for state in found.values()] == ["PASSED", "FAILED"]
+    (row,) = [row for row in found["host-001"].checks if row.outcome == "FAILED"]
+    assert "no answer in time" in row.got + row.detail
 
 
 @pytest.mark.parametrize("engine", [InlineEngine(), PoolEngine(2)], ids=["here", "pool"])

@@ -406,6 +406,8 @@ def _reading(source: str) -> Iterator[None]:
         reason = str(error) or type(error).__name__
         if isinstance(error, FileNotFoundError):
             reason = "is not there"
+        elif isinstance(error, TimeoutError) and not str(error):
+            reason = "no answer in time"
         raise FormatError(f"cannot be read ({reason})", source=source) from error
 
 
