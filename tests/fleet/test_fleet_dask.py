@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ended import PATIENCE_S
+from ended import PATIENCE_S, ended, wait_until
 from excise.errors import HostError
 from excise.fleet.records import Settings
 from excise.fleet.rounds import Progress, find_hosts, verify_fleet
@@ -167,3 +169,50 @@ def test_an_address_where_nobody_answers_is_said_with_what_to_do(
     write_fleet(tmp_path, 1)
     with pytest.raises(HostError, match="no Dask cluster with a worker answers"):
         run_round(tmp_path, engine=dask_engine.DaskEngine(f"tcp://127.0.0.1:{free_port()}"))
+
+
+@pytest.mark.lab
+def test_a_worker_that_could_not_start_is_named_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: tuple[str, list[int]]
+) -> None:
+    from distributed import Client
+
+    from excise.fleet import dask_engine
+
+    address, _ = cluster
+    fleet = tmp_path / "fleet"
+    policy = fleet_policy(write_fleet(fleet, 2))
+    # What a cluster was given once, a worker without the same excise cannot take, and hangs.
+    engine = dask_engine.DaskEngine
+    run_round(fleet, engine=engine(address), policy=policy)
+    other = tmp_path / "other" / "excise"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("__version__ = '0'\n")
+    monkeypatch.setattr(dask_engine, "CONNECT_S", 3)
+    argv = [DASK, "worker", address, "--nthreads", "1", "--no-dashboard"]
+    argv += ["--local-directory", str(tmp_path / "w")]
+    environment = os.environ | {"PYTHONPATH": str(other.parent)}
+    worker = subprocess.Popen(argv, env=environment, start_new_session=True, **QUIET)  # type: ignore[call-overload]
+    with ended(worker, by=signal.SIGKILL, group=True), Client(address) as client:
+        states = dask_engine.worker_states
+        wait_until(lambda: "closing" in client.run_on_scheduler(states).values(), beside=worker)
+        with pytest.raises(HostError, match="neither works nor leaves: it is closing"):
+            run_round(fleet, engine=engine(address), policy=policy)
+
+
+def test_a_server_that_is_no_scheduler_is_said_to_be_none(tmp_path: Path) -> None:
+    from excise.fleet.dask_engine import DaskEngine
+
+    write_fleet(tmp_path, 1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def greet() -> None:
+            with server.accept()[0] as client:
+                client.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+                client.recv(1)
+
+        greeter = threading.Thread(target=greet, daemon=True)
+        greeter.start()
+        with pytest.raises(HostError, match="what answers is no scheduler"):
+            run_round(tmp_path, engine=DaskEngine(f"tcp://127.0.0.1:{port}"))

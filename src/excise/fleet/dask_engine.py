@@ -6,7 +6,8 @@ to every worker, also to those that join later, as a plugin named by the policy'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 
 CONNECT_S: Final = 30
 _PLUGIN: Final = "excise-policy-"
+_POLL_S: Final = 0.5
+_AT_WORK: Final = ("running", "paused")
+"""States of workers that answer; others are on their way in or out."""
 _POLICIES_KEPT: Final = 4
 """Policies that a cluster keeps: it runs for months, and others may use it too."""
+_INSTALL: Final = "pip install 'excise[fleet]'"
 _LOST_HINT: Final = "The hosts done so far are kept; give the command again to go on."
 
 
@@ -86,14 +91,17 @@ class DaskEngine:
             connect: Any = Client
             self._client = connect(self._address, timeout=CONNECT_S, set_as_default=False)
             self._client.wait_for_workers(1, timeout=CONNECT_S)
-        except (OSError, TimeoutError, CommClosedError, ValueError) as error:
+        except (OSError, TimeoutError, CommClosedError, ValueError, MemoryError) as error:
             self.stop()
+            # What speaks another protocol is taken to announce a message of any length.
+            said = "what answers is no scheduler" if isinstance(error, MemoryError) else error
             raise HostError(
-                f"no Dask cluster with a worker answers ({error})",
+                f"no Dask cluster with a worker answers ({said})",
                 source=self._address,
                 hint="Start `dask scheduler` there, and `dask worker ADDRESS` on every node.",
             ) from error
         try:
+            self._wait_for_all()
             self._check_versions()
             if policy is not None:
                 self._give(policy)
@@ -104,6 +112,37 @@ class DaskEngine:
         self.ahead = 2 * self.slots + 2
         self.name = f"Dask at {self._address}, {counted(self.slots, 'thread')}"
         self._executor = self._client.get_executor(pure=False)
+
+    def _wait_for_all(self) -> None:
+        """Wait until every worker answers or has left, since each is asked and told something.
+
+        One that could not start, as where it lacks the excise of a policy that the cluster has,
+        stays with its scheduler and never answers.
+
+        Raises:
+            HostError: One does neither.
+        """
+        end = time.monotonic() + CONNECT_S
+        while others := self._not_at_work():
+            if time.monotonic() > end:
+                place, state = next(iter(others.items()))
+                raise HostError(
+                    f"worker {place} neither works nor leaves: it is {state}",
+                    source=self._address,
+                    hint=f"Its log says why. End it, or give it the same excise: {_INSTALL}",
+                )
+            time.sleep(_POLL_S)
+
+    def _not_at_work(self) -> Mapping[str, str]:
+        try:
+            states: dict[str, str] = self._client.run_on_scheduler(worker_states)
+        except (ImportError, AttributeError) as error:  # it could not even read the question
+            raise HostError(
+                f"the scheduler has no excise, or another ({error})",
+                source=self._address,
+                hint=f"Install the same excise there: {_INSTALL}",
+            ) from error
+        return {place: state for place, state in states.items() if state not in _AT_WORK}
 
     def _give(self, policy: Policy) -> None:
         """Give the policy to every worker that is there or will be, if they have it not yet."""
@@ -117,7 +156,7 @@ class DaskEngine:
     def _check_versions(self) -> None:
         from excise import __version__
 
-        hint = "Install the same excise on every worker: pip install 'excise[fleet]'."
+        hint = f"Install the same excise on every worker: {_INSTALL}"
         try:
             found = self._client.run(worker_version)
         except Exception as error:  # what a worker without excise makes of the question
@@ -168,6 +207,11 @@ def policies_of(dask_scheduler: Scheduler) -> list[str]:
     """Return the digests of the policies that a scheduler gives its workers; runs there."""
     names = dask_scheduler.worker_plugins
     return [name.removeprefix(_PLUGIN) for name in names if name.startswith(_PLUGIN)]
+
+
+def worker_states(dask_scheduler: Scheduler) -> dict[str, str]:
+    """Return the state of each worker by its address; runs on the scheduler."""
+    return {place: each.status.name for place, each in dask_scheduler.workers.items()}
 
 
 def worker_version() -> str:
