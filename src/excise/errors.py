@@ -124,6 +124,10 @@ class HostError(ExciseError):
     exit_code = 4
 
 
+class ConnectionLost(HostError):  # noqa: N818  an event on the way, not a fault
+    """The connection to a machine broke, or could not be made for now; trying again may help."""
+
+
 class EffectError(HostError):
     """A configuration did not take effect, so measuring it would measure something else."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from excise.campaign.run import run_campaign
 from excise.campaign.spec import Campaign, Configuration, Task, TookEffect
 from excise.capture.journal import Effect
 from excise.collect.launcher import Exec, ExecResult
-from excise.errors import EffectError, HostError
+from excise.errors import ConnectionLost, EffectError, HostError
 
 
 def campaign(*checks: TookEffect, probe: list[str] | None = None, **options: object) -> Campaign:
@@ -157,6 +158,27 @@ def test_a_probe_that_proves_something_else_has_not_proven_it(
         ask=lambda *_words: {"mechanism": answer},
     )
     assert effect.outcome == "FAILED"
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        Configuration(name="on", probe=["--landlock"]),
+        Configuration(name="on", ima_policy="tcb|appraise_tcb", ima_appraise="enforce"),
+        Configuration(name="on", took_effect=[TookEffect(command=["true"])]),
+        Configuration(name="on", took_effect=[TookEffect(file="/proc/version", contains="L")]),
+    ],
+)
+def test_a_connection_that_breaks_is_no_answer_about_the_configuration(
+    configuration: Configuration,
+) -> None:
+    def lost(*_: object) -> Any:
+        raise ConnectionLost("the connection broke")
+
+    with pytest.raises(ConnectionLost):
+        check_effects(
+            configuration, execute=lost, prefix=[], work_directory="/", read_file=lost, ask=lost
+        )
 
 
 def test_effects_are_asked_again_when_a_campaign_goes_on(tmp_path: Path) -> None:

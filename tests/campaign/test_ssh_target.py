@@ -270,6 +270,39 @@ def test_a_configuration_without_effect_there_stops_the_campaign(
     assert_nothing_is_left(tmp_path / "marks")
 
 
+def test_a_connection_that_breaks_while_effects_are_asked_is_made_again(
+    server: SshServer, tmp_path: Path
+) -> None:
+    campaign = campaign_on(server, tmp_path / "marks", blocks=1)
+    asked, cut, standing = (tmp_path / name for name in ("asked", "cut", "standing"))
+    waits = f"mkdir {asked} 2>/dev/null && until [ -e {cut} ]; do sleep 0.05; done; echo on"
+    first, *others = campaign.configurations
+    first = msgspec.structs.replace(
+        first,
+        setup=[["mkdir", str(standing)]],
+        teardown=[["rmdir", str(standing)]],
+        took_effect=[TookEffect(command=["sh", "-c", waits], equals="on")],
+    )
+
+    def break_it() -> None:
+        wait_until(asked.is_dir, what="the question")
+        server.cut()
+        cut.touch()
+
+    breaking = threading.Thread(target=break_it)
+    breaking.start()
+    try:
+        run_campaign(
+            msgspec.structs.replace(campaign, configurations=[first, *others]), tmp_path / "c"
+        )
+    finally:
+        breaking.join()
+    effects = [each for each in records(tmp_path / "c") if isinstance(each, Effect)]
+    assert [each.got for each in effects if each.check.startswith("command")] == ["on"]
+    assert not standing.exists()
+    assert_nothing_is_left(tmp_path / "marks")
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_interrupt_finishes_the_run_there_or_ends_it(
     server: SshServer, tmp_path: Path, times: int

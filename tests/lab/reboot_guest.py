@@ -23,6 +23,7 @@ from ports import free_port
 
 if TYPE_CHECKING:
     from excise.collect.remote import RemoteMachine
+    from excise.errors import ConnectionLost
 
 GUEST_PYTHON = (3, 11)  # of Debian 12, with the package python3
 SITE = "/opt/site"
@@ -266,7 +267,7 @@ def wait_until_up(
 ) -> None:
     """Wait for the first login, and run what the machine's owner would have run once by then."""
     from excise.campaign.targets.ssh import address_of
-    from excise.collect.remote import ConnectionLost, RemoteMachine
+    from excise.collect.remote import RemoteMachine
 
     deadline = time.monotonic() + seconds
     with RemoteMachine(address_of(target)) as machine:

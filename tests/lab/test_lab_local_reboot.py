@@ -18,7 +18,8 @@ from excise.campaign.spec import Campaign
 from excise.campaign.targets.ssh import address_of
 from excise.capture.journal import Effect, Event, Loss, Run, Session, decode
 from excise.capture.store import JOURNAL, read_manifest
-from excise.collect.remote import ConnectionLost, RemoteMachine
+from excise.collect.remote import RemoteMachine
+from excise.errors import ConnectionLost
 from reboot_guest import (
     EXCISE,
     GUEST_PYTHON,

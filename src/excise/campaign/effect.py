@@ -11,7 +11,7 @@ from excise.campaign.spec import Configuration, TookEffect
 from excise.capture.journal import Effect
 from excise.collect.launcher import Exec, ExecResult
 from excise.collect.probe import ask_probe
-from excise.errors import ExciseError
+from excise.errors import ConnectionLost, ExciseError
 
 Execute = Callable[[Exec], ExecResult]
 ReadFile = Callable[[str], str]
@@ -47,6 +47,9 @@ def check_effects(
         work_directory: Folder that a Landlock ruleset allows.
         read_file: Reads a file of the machine under test.
         ask: Runs its probe, as `ask_probe` does.
+
+    Raises:
+        ConnectionLost: That machine gave no answer, which says nothing of the configuration.
     """
     effects = []
     if configuration.probe:
@@ -56,6 +59,8 @@ def check_effects(
     for check in (*_implied(configuration), *configuration.took_effect):
         try:
             how, expected, got, passed = _look(check, configuration, execute, prefix, read_file)
+        except ConnectionLost:
+            raise
         except ExciseError as error:
             how, expected, got, passed = _how(check), _wanted(check), str(error), False
         effects.append(_effect(configuration.name, how, expected, got, passed=passed))
@@ -87,6 +92,8 @@ def _probe_effect(
     expected = " ".join(configuration.probe)
     try:
         answer = ask(*words, "--directory", work_directory, *configuration.probe)
+    except ConnectionLost:
+        raise
     except ExciseError as error:
         return _effect(configuration.name, "probe", expected, str(error), passed=False)
     mechanism = answer.get("mechanism", {})
@@ -119,6 +126,8 @@ def _appraise_effect(
     how = "probe appraise"
     try:
         answer = ask("appraise", "--directory", work_directory)
+    except ConnectionLost:
+        raise
     except ExciseError as error:
         return _effect(configuration.name, how, wanted, str(error), passed=False)
     mode = str(answer.get("ima_appraise"))

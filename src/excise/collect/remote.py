@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from excise.collect.waiting import result_of
-from excise.errors import HostError
+from excise.errors import ConnectionLost, HostError
 
 if TYPE_CHECKING:
     import asyncssh
@@ -33,10 +33,6 @@ _MOST_FAILURES: Final = 50
 _LONGEST_LINE_BYTES: Final = 8 << 20
 _END_PATIENCE_S: Final = 5.0
 _STOP_PATIENCE_S: Final = 60.0
-
-
-class ConnectionLost(HostError):  # noqa: N818  an event on the way, not a fault
-    """The connection broke, or could not be made for now; trying again may help."""
 
 
 class OutOfReach(HostError):  # noqa: N818  it may be reached again

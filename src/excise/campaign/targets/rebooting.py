@@ -11,8 +11,8 @@ from excise.campaign.target_spec import SshTarget
 from excise.campaign.targets.reboot_stages import BootTimes
 from excise.campaign.targets.resetting import Power
 from excise.collect.boot_entries import MARK
-from excise.collect.remote import ConnectionLost, RemoteMachine
-from excise.errors import HostError
+from excise.collect.remote import RemoteMachine
+from excise.errors import ConnectionLost, HostError
 from excise.units import parse_seconds
 
 # The connection must have been answered before the machine goes down.

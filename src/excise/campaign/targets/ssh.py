@@ -28,9 +28,9 @@ from excise.capture.manifest import Fact
 from excise.capture.store import Capture
 from excise.clock import Clock, rusage_clock
 from excise.collect.host import facts_by_configuration
-from excise.collect.launcher import Launch
+from excise.collect.launcher import Exec, Launch
 from excise.collect.probe import ProbeInfo
-from excise.collect.remote import ConnectionLost, RemoteMachine, SshAddress
+from excise.collect.remote import RemoteMachine, SshAddress
 from excise.collect.remote_facts import (
     RemotePrograms,
     missing_programs,
@@ -40,7 +40,7 @@ from excise.collect.remote_facts import (
 from excise.collect.remote_launcher import PROBE_NAME, RemoteLauncher
 from excise.collect.remote_probe import ForeignProbe, ask_remote_probe, probe_for, try_probe
 from excise.collect.waiting import result_of
-from excise.errors import ExciseError, HostError
+from excise.errors import ConnectionLost, ExciseError, HostError
 from excise.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class SshSession:
         """Return the answers of every configuration, each set up for the question."""
         effects: list[Effect] = []
         for configuration in self._campaign.configurations:
-            effects += self._insist(partial(self._prove, configuration))
+            effects += self._proven(configuration)
         return effects
 
     def calibrate(self, task: Task) -> int:
@@ -346,6 +346,21 @@ class SshSession:
         self._served = self._machine.connection
         return self._launcher
 
+    def _proven(self, configuration: Configuration) -> list[Effect]:
+        """Ask a configuration's checks, over as many connections as it takes."""
+        begun = False
+
+        def attempt(launcher: RemoteLauncher) -> list[Effect]:
+            nonlocal begun
+            if begun:  # the connection broke, and what was set up may stand
+                self._ignoring_failure(
+                    launcher, self._launches.steps(configuration, configuration.teardown)
+                )
+            begun = True
+            return self._prove(configuration, launcher)
+
+        return self._insist(attempt)
+
     def _prove(self, configuration: Configuration, launcher: RemoteLauncher) -> list[Effect]:
         self._standing = configuration
         launcher.require(list(self._launches.steps(configuration, configuration.setup)))
@@ -382,7 +397,7 @@ class SshSession:
             line = launcher.finished(head)
             if line is None:
                 if begun:  # the one that was cut off may have been set up
-                    self._ignoring_failure(launcher, launch)
+                    self._ignoring_failure(launcher, launch.after)
                 begun = True
                 self._standing = self._campaign.configuration_of(head.configuration)
                 launcher.require(launch.before)
@@ -402,8 +417,8 @@ class SshSession:
         if data is not None:
             self._capture.replace_raw(raw_name(head.sequence), data)
 
-    def _ignoring_failure(self, launcher: RemoteLauncher, launch: Launch) -> None:
-        for step in launch.after:
+    def _ignoring_failure(self, launcher: RemoteLauncher, steps: Iterable[Exec]) -> None:
+        for step in steps:
             launcher.execute(step)
 
     def _tear_down(self, launch: Launch) -> None:
@@ -416,4 +431,4 @@ class SshSession:
             self._ready().require(launch.after)
         except ConnectionLost:
             # It may have been done, and a second time may then fail.
-            self._insist(lambda launcher: self._ignoring_failure(launcher, launch))
+            self._insist(lambda launcher: self._ignoring_failure(launcher, launch.after))
