@@ -8,6 +8,8 @@ import io
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -417,6 +419,27 @@ def test_a_table_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) ->
     with pytest.raises(UsageError, match="b: cannot be written"):
         folder.write_all({"a": b"1", "b": b"2"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_two_rounds_that_write_one_state_at_once_both_write_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other round writes the file just as this one is about to put it in place."""
+    other = (
+        "import sys; from excise.fleet.places import folder_at; "
+        "folder_at(sys.argv[1]).write_all({'a.json': b'other'})"
+    )
+    real, seen = os.replace, []
+
+    def replace(source: str, target: str) -> None:
+        subprocess.run([sys.executable, "-c", other, str(tmp_path)], check=True)
+        seen.append((tmp_path / "a.json").read_bytes())
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    folder_at(str(tmp_path)).write_all({"a.json": b"this"})
+    assert [*seen, (tmp_path / "a.json").read_bytes()] == [b"other", b"this"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:

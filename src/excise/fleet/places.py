@@ -170,16 +170,17 @@ class LocalFolder:
             UsageError: One cannot be written; those before it are.
         """
         path = self.url
+        part = f".{os.getpid()}{PART}"  # another round may write the same file now
         try:
             os.makedirs(path, exist_ok=True)  # noqa: PTH103  a path, not an object, a host
             for name, data in files.items():
                 path = f"{self.url}/{name}"
-                with open(path + PART, "wb") as file:  # noqa: PTH123
+                with open(path + part, "wb") as file:  # noqa: PTH123
                     file.write(data)
-                os.replace(path + PART, path)  # noqa: PTH105
+                os.replace(path + part, path)  # noqa: PTH105
         except OSError as error:
             with suppress(OSError):
-                os.unlink(path + PART)  # noqa: PTH108
+                os.unlink(path + part)  # noqa: PTH108
             raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
 
     @contextmanager
