@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ from excise.evidence.checks import Outcome
 from excise.fleet.engines import InlineEngine, PoolEngine
 from excise.fleet.records import Settings
 from excise.fleet.rounds import FleetRound, Progress, find_hosts, read_keys, verify_fleet
-from excise.fleet.stores import SqliteStore, read_states
+from excise.fleet.stores import SqliteStore, StateStore, open_store, read_states
 from fleet_builder import (
     DyingPool,
     by_host,
@@ -161,6 +162,43 @@ def test_an_interrupt_beside_the_store_counts_what_was_kept(tmp_path: Path, wher
     done = run_round(tmp_path / "fleet", store=store)
     assert done.interrupted
     assert len(by_host(done)) == len(store.hosts()) == (1 if where == "after" else 0)
+
+
+@contextmanager
+def room_for_some(store: StateStore) -> Iterator[None]:
+    """Let a store have room for some hosts only."""
+    if isinstance(store, SqliteStore):
+        store._connection.execute("PRAGMA max_page_count = 3")
+        yield
+        store._connection.execute("PRAGMA max_page_count = 1000")
+        return
+    real, left = os.replace, iter(range(9))
+
+    def replace(source: str, target: str) -> None:
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(source, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        yield
+
+
+@pytest.mark.parametrize("where", ["s.sqlite", "folder"])
+def test_a_state_without_room_ends_the_round_with_what_is_done_and_the_next_goes_on(
+    tmp_path: Path, where: str
+) -> None:
+    fleet, state = tmp_path / "fleet", str(tmp_path / where)
+    write_fleet(fleet, 30)
+    store = open_store(state)
+    with room_for_some(store):
+        done = run_round(fleet, store=store)
+    kept = read_states(state)
+    assert done.interrupted
+    assert "cannot be written" in str(done.stopped_by)
+    assert 0 < len(kept) < 30
+    assert {each.host for each in kept} >= set(by_host(done)) != set()
+    assert len(by_host(run_round(fleet, store=store))) == len(read_states(state)) == 30
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from excise.errors import FormatError, HostError, UsageError
+from excise.files import unwritable
 
 PART: Final = ".part"
 _ARCHIVES: Final = ("zip", "tar", "libarchive")
@@ -168,6 +169,7 @@ class LocalFolder:
 
         Raises:
             UsageError: One cannot be written; those before it are.
+            HostError: There is no room for it.
         """
         path = self.url
         part = f".{os.getpid()}{PART}"  # another round may write the same file now
@@ -181,7 +183,7 @@ class LocalFolder:
         except OSError as error:
             with suppress(OSError):
                 os.unlink(path + part)  # noqa: PTH108
-            raise UsageError(f"cannot be written ({error.strerror})", source=path) from error
+            raise unwritable(error, source=path) from error
 
     @contextmanager
     def fetched(self, name: str) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote
 
-from excise.errors import FormatError, UsageError
+from excise.errors import ExciseError, FormatError, HostError, UsageError
 from excise.fleet.places import Folder, folder_at, is_local
 from excise.fleet.records import HostState, decode_state, outline_of
 
@@ -24,6 +24,9 @@ _PATIENCE_S: Final = 10
 _NAMED: Final = 3
 _AT_A_TIME: Final = 500
 """Hosts whose states are read at once."""
+_ANOTHER: Final = "Give another file with --state; one that is not there is made."
+_PRIMARY: Final = 0xFF
+"""The bits of an SQLite code that say what is wrong; the others say where it was met."""
 _PAGE_BYTES: Final = 16 << 10
 _SUFFIX: Final = ".json"
 # File systems allow 255 bytes; a file is written beside under a name that is some longer.
@@ -173,6 +176,20 @@ def _file_name(host: str) -> str:
     return name + _SUFFIX
 
 
+def _refused(error: sqlite3.Error, what: str, path: Path) -> ExciseError:
+    """Return the error that says what SQLite could not do with a file, and whose fault it is."""
+    reason, source = f"cannot {what} ({error})", str(path)
+    code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+    if code == sqlite3.SQLITE_FULL:
+        hint = "What came in is kept; the same command goes on once there is room."
+        return HostError(reason, source=source, hint=hint)
+    if code == sqlite3.SQLITE_BUSY:
+        return UsageError(reason, source=source, hint="Another round writes it: wait for its end.")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return FormatError(reason, source=source, hint=_ANOTHER)
+    return UsageError(reason, source=source)
+
+
 class SqliteStore:
     """All hosts in one SQLite file, with the columns that one asks for beside the state."""
 
@@ -196,9 +213,11 @@ class SqliteStore:
                 "CREATE TABLE IF NOT EXISTS hosts (host TEXT PRIMARY KEY, verdict TEXT NOT NULL, "
                 "attempted_ns INTEGER NOT NULL, verified_ns INTEGER, state BLOB NOT NULL)"
             )
-        except (OSError, sqlite3.Error) as error:
-            reason = getattr(error, "strerror", None) or error
+        except OSError as error:
+            reason = error.strerror or error
             raise UsageError(f"cannot be opened ({reason})", source=str(path)) from error
+        except sqlite3.Error as error:
+            raise _refused(error, "be opened", path) from error
 
     def _require_no_other(self) -> None:
         """Refuse another program's database before anything is written into it."""
@@ -209,7 +228,7 @@ class SqliteStore:
             raise FormatError(
                 f"is a database of something else (it has {', '.join(tables[:_NAMED])})",
                 source=str(self._path),
-                hint="Give another file with --state; one that is not there is made.",
+                hint=_ANOTHER,
             )
 
     def get(self, hosts: Iterable[str]) -> Mapping[str, bytes]:
@@ -228,6 +247,8 @@ class SqliteStore:
 
         Raises:
             UsageError: The file cannot be written.
+            FormatError: It is damaged.
+            HostError: There is no room for it.
         """
         rows = []
         for host, data in states.items():
@@ -242,7 +263,7 @@ class SqliteStore:
                     rows,
                 )
         except sqlite3.Error as error:
-            raise UsageError(f"cannot be written ({error})", source=str(self._path)) from error
+            raise _refused(error, "be written", self._path) from error
 
     def all(self) -> Iterator[tuple[str, bytes]]:
         """Iterate over all hosts that have a state."""
@@ -257,7 +278,9 @@ class SqliteStore:
             yield from self._connection.execute(text, values)
         except sqlite3.Error as error:
             raise FormatError(
-                f"cannot be read as the state of a fleet ({error})", source=str(self._path)
+                f"cannot be read as the state of a fleet ({error})",
+                source=str(self._path),
+                hint=_ANOTHER,
             ) from error
 
     def close(self) -> None:
