@@ -37,7 +37,13 @@ def facts_in_short(datasets: Sequence[Dataset]) -> str:
     listed = facts_of(datasets, private=False)
     if len(listed) <= _FEW:
         return ""
-    said = dict.fromkeys(_measured_on(dataset.manifest) for dataset in datasets)
+    several = len(datasets) > 1
+    said = [
+        f"{dataset.name}: {_measured_on(dataset.manifest)}"
+        if several
+        else _measured_on(dataset.manifest)
+        for dataset in datasets
+    ]
     return f"{'; '.join(said)}. `excise show` and every other format list all {len(listed)} facts."
 
 
